@@ -30,7 +30,7 @@ from benchmarks.problems import Problem, load
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
-from lazybo.core.checks import Array
+from lazybo.core import Array
 from lazybo.gp.mixture import Components
 from lazybo.gp.targets import Warping
 from lazybo.search.predictions import INTERVAL, WIDENED

@@ -28,7 +28,7 @@ from benchmarks.problems import SUITES, Problem, load
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
-from lazybo.core.checks import Array
+from lazybo.core import Array
 from lazybo.gp.mixture import Components
 from lazybo.search.predictions import WIDENED, Prediction
 

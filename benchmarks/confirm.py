@@ -21,8 +21,7 @@ from benchmarks.recommend import PROBLEMS
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
-from lazybo.core.checks import Array
-from lazybo.core.text import percent
+from lazybo.core import Array, texts
 
 SEARCH, CHECK, CONTENDERS = 45, 15, 10
 FIRST_SEED = 2000
@@ -112,11 +111,11 @@ def table(rows: list[dict[str, str]]) -> str:
         of: dict[str, Array] = {key: np.array([float(row[key]) for row in chosen]) for key in FIELDS[2:]}
         difference = of["regret_repeat"] - of["regret_search"]
         error = difference.std(ddof=1) / np.sqrt(len(chosen)) if len(chosen) > 1 else np.nan
-        shares = " | ".join(f"{percent(of[f'best_{way}'].mean())}" for way in WAYS)
+        shares = " | ".join(f"{texts.percent(of[f'best_{way}'].mean())}" for way in WAYS)
         regrets = " | ".join(f"{of[f'regret_{way}'].mean():.4f}" for way in WAYS)
         lines.append(
             f"| {name} | {len(chosen)} | {shares} | {regrets} | {difference.mean():.4f} ± {error:.4f} | "
-            f"{of['repeats'].mean():.1f} | {percent(of['decided'].mean())} |"
+            f"{of['repeats'].mean():.1f} | {texts.percent(of['decided'].mean())} |"
         )
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ import optuna
 from benchmarks import problems
 from benchmarks.problems import Problem
 from benchmarks.runner import append, read
-from lazybo.core.text import percent
+from lazybo.core import texts
 from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "cost.csv"
@@ -173,10 +173,10 @@ def report(path: Path, seeds: range) -> None:
     for workers in dict.fromkeys(row["workers"] for row in rows):
         mine = [row for row in rows if row["workers"] == workers]
         print(f"\n{workers} worker(s): mean regret (mean difference to lazybo ± its standard error) [runs]\n")
-        print(f"| optimiser | {' | '.join(percent(share) for share in SHARES)} |\n|---|{'---|' * len(SHARES)}")
+        print(f"| optimiser | {' | '.join(texts.percent(share) for share in SHARES)} |\n|---|{'---|' * len(SHARES)}")
         for label in labels:
             print(f"| {label} | {' | '.join(_cell(mine, label, str(share)) for share in SHARES)} |")
-        print(f"\n{workers} worker(s): mean regret at {' / '.join(percent(share) for share in SHARES)}\n")
+        print(f"\n{workers} worker(s): mean regret at {' / '.join(texts.percent(share) for share in SHARES)}\n")
         print(f"| problem | {' | '.join(labels)} |\n|---|{'---|' * len(labels)}")
         for name in dict.fromkeys(row["problem"] for row in mine):
             cells = [" / ".join(_mean(mine, name, label, str(share)) for share in SHARES) for label in labels]
@@ -258,7 +258,7 @@ def draw(path: Path, picture: Path, seeds: range) -> None:
             means = [statistics.fmean(_regrets(mine, label, str(share))[key] for key in shared) for share in SHARES]
             axes.plot([100 * share for share in SHARES], means, color=colour, marker=marker, label=text, linewidth=1.4)
         axes.set(xscale="log", yscale="log", xlabel="budget, % of the time of 100 evaluations")
-        axes.set_xticks([100 * share for share in SHARES], [percent(share) for share in SHARES])
+        axes.set_xticks([100 * share for share in SHARES], [texts.percent(share) for share in SHARES])
         axes.set_yticks([0.03, 0.05, 0.1, 0.2], ["0.03", "0.05", "0.1", "0.2"])
         axes.minorticks_off()
         axes.set_title(f"{count} worker{'s' if count != '1' else ''}, {len(shared)} runs", fontsize=10)

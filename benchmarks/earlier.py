@@ -26,7 +26,7 @@ from scipy.stats import wilcoxon
 from benchmarks.lcbench import all_names, finals, table
 from benchmarks.optimizers import Lazy, Study
 from benchmarks.runner import append, read
-from lazybo.search.earlier_studies import EarlierStudy
+from lazybo.search.earlier import EarlierStudy
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import pack
 

@@ -27,7 +27,7 @@ from benchmarks.optimizers import OPTIMIZERS, Contestant, Lazy, Study
 from benchmarks.problems import Params, Problem
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, log10, read
-from lazybo.core.text import percent
+from lazybo.core import texts
 from lazybo.search.models import Models
 from lazybo.search.output import Objective
 from lazybo.search.records import Index
@@ -252,7 +252,7 @@ def _regrets(rows: Sequence[Row]) -> str:
 
 
 def _failed(rows: Sequence[Row]) -> str:
-    return percent(float(np.mean([float(row[f"f{CHECKPOINTS[-1]}"]) for row in rows])))
+    return texts.percent(float(np.mean([float(row[f"f{CHECKPOINTS[-1]}"]) for row in rows])))
 
 
 def _pairs(theirs: Sequence[Row], mine: Sequence[Row]) -> str:

@@ -18,8 +18,7 @@ from benchmarks import problems
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
-from lazybo.core.checks import Array
-from lazybo.core.text import percent
+from lazybo.core import Array, texts
 
 CHECKPOINTS, HORIZONS = (25, 50, 100), (10, 50)
 FIELDS = ("problem", "seed", "n", "horizon", "played", "expected", "realised")
@@ -79,7 +78,7 @@ def table(rows: list[dict[str, str]]) -> str:
                 *(n, horizon, len(chosen)),
                 *(f"{gains.mean():.4f}" for gains in (played, expected, realised)),
                 f"{expected.mean() / realised.mean():.2f}",
-                *(percent(share.mean()) for share in (realised <= 0, near)),
+                *(texts.percent(share.mean()) for share in (realised <= 0, near)),
                 f"{spearmanr(expected, realised).statistic:.2f}",
                 *halves,
             ]

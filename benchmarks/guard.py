@@ -22,8 +22,8 @@ from benchmarks.optimizers import Lazy
 from benchmarks.problems import Problem, function
 from benchmarks.runner import log10, play
 from lazybo.gp import fit
-from lazybo.gp.evidence import evidence
 from lazybo.gp.kernels import matern
+from lazybo.gp.marginal import evidence
 from lazybo.gp.process import Process
 from lazybo.search import surrogate
 from lazybo.search.optimizer import Optimizer

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.optimizers import lazybo
 from benchmarks.problems import levy
 from benchmarks.runner import play
-from lazybo.core.text import percent
+from lazybo.core import texts
 from lazybo.gp.fit import Lag
 
 LAGS: tuple[Lag, ...] = (1, 3, 10, None, "auto")
@@ -46,7 +46,7 @@ def main() -> None:
         cells = ""
         for target in TARGETS:
             reached = [first_below(best, target) for best, _ in runs]
-            cells += f"{median(reached):9g} ({percent(float(np.mean(np.isfinite(reached)))):>5})"
+            cells += f"{median(reached):9g} ({texts.percent(float(np.mean(np.isfinite(reached)))):>5})"
         end = median(best[-1] for best, _ in runs)
         step = 1e3 * sum(spent for _, spent in runs) / len(runs) / options.budget
         print(f"{lag!s:>6}{cells} {end:12.2g} {step:10.1f}", flush=True)

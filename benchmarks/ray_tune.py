@@ -27,7 +27,7 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from benchmarks.curves import CLIP, data_folder, scaled_losses
 from benchmarks.runner import append, read
-from lazybo.core.text import percent
+from lazybo.core import texts
 from lazybo.ray import LazyScheduler
 
 PROBLEMS = ("lcbench", *(f"taskset-{i}" for i in range(6)))
@@ -113,7 +113,9 @@ def report(path: Path, names: Sequence[str]) -> str:
         mine = [row for row in rows if row["scheduler"] == name and (row["problem"], row["seed"]) in common]
         shares, regrets = np.array([[float(row["epochs"]), float(row["regret"])] for row in mine]).T
         found = (regrets <= SAME).sum()
-        lines.append(f"| {name} | {percent(shares.mean())} | {regrets.mean():.3f} | {regrets.max():.3f} | {found} |")
+        lines.append(
+            f"| {name} | {texts.percent(shares.mean())} | {regrets.mean():.3f} | {regrets.max():.3f} | {found} |"
+        )
     return "\n".join([*lines, f"| FIFOScheduler | 100 % | 0 | 0 | {len(common)} |"])
 
 

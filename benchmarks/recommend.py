@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lazybo import Optimizer
-from lazybo.core.checks import Array
+from lazybo.core import Array
 
 EVALUATIONS = 60
 # Other seeds than those on which `REAL_SHARE` was chosen.

@@ -3,7 +3,7 @@
 A schedule is a run with 1 to 20 workers on SQLite or a journal whose evaluations take random times, so that results
 arrive in an order of their own. Its driver is killed up to three times and started again; some have two drivers at the
 same time. Kinds alternate: plain, failures, constraints, several objectives, conditions, partly given configurations,
-folds, costs, pruned and paused trainings, a final check with noise, local models. Then `lazybo.study.replay` makes all
+folds, costs, pruned and paused trainings, a final check with noise, local models. Then `study.replaying` makes all
 suggestions again in this process, and those that differ in any bit are counted.
 
 ``--cost`` measures what recording costs: bytes of each trial, and its share of the time of a step.
@@ -36,7 +36,7 @@ import lazybo
 from lazybo.run.trial import Trial
 from lazybo.study.attributes import PAUSE_KEY, SEEN_KEY
 from lazybo.study.definition import DEFAULT_NAME
-from lazybo.study.replay import replay
+from lazybo.study.replaying import replay
 from lazybo.study.seen import Seen
 from lazybo.study.store import open_storage
 

@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from benchmarks.optimizers import gp_sampler
 from benchmarks.problems import levy
-from lazybo.core.text import percent
+from lazybo.core import texts
 from lazybo.study.sampler import LazySampler
 
 SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
@@ -179,7 +179,13 @@ def main() -> None:
                 r = one_study(SAMPLERS[name], storage, options.trials, options.limit)
             step, inside = 1e3 * r["total"] / r["trials"], 1e3 * r["sampler"] / r["trials"]
             stopped = "" if r["trials"] == options.trials else f"  (stopped after {options.limit:.0f} s)"
-            numbers = (r["trials"], f"{step:.1f}", f"{inside:.1f}", percent(1 - inside / step), f"{r['best']:.2g}")
+            numbers = (
+                r["trials"],
+                f"{step:.1f}",
+                f"{inside:.1f}",
+                texts.percent(1 - inside / step),
+                f"{r['best']:.2g}",
+            )
             print("".join(f"{cell:>12}" for cell in (kind, name, *numbers)) + stopped, flush=True)
 
 

@@ -8,13 +8,15 @@ under TYPE_CHECKING do not. A name that several modules of other packages import
 of its functions runs; all imports were made before. The three visits are ``ask()`` with ten results, a trial of
 `LazySampler` after ten others, and a whole ``optimize()`` in memory with two trials, one of which the model suggests.
 
-``--layers`` prints the import picture of docs/architecture.md instead: every module as low as its imports allow.
+``--rooms`` prints the picture of docs/architecture.md instead: each package, the packages that it uses, and its *door*,
+which is the names that its `__init__` offers.
 ``--since REV`` prints which files and packages of the source each commit since then touches: a feature should touch at
 most four files in two packages.
 """
 
 import argparse
 import ast
+import re
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from types import FrameType
 from typing import Any
 
@@ -33,8 +36,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 ROOT = Path(lazybo.__file__).parent
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 SHOWN = 4
-# Packages that count as one module in the picture.
-WHOLE = ("cli", "gp.kernels", "programs", "run.engines", "sklearn", "study.ledger", "track")
+DOOR = " " * 10  # indents the names of a door
 
 
 class Shape:
@@ -111,21 +113,36 @@ class Shape:
                 if isinstance(node, ast.ImportFrom) and node.module:
                     yield module, node
 
-    def layers(self) -> list[list[str]]:
-        """The lines of the import picture, top first. Raises a ValueError if there is a cycle."""
-        rooms: dict[str, set[str]] = {}
+    def doors(self) -> dict[str, dict[str, str]]:
+        """The names that each package offers to the others, with what they are for."""
+        return {
+            package: offered(path)
+            for module, path in self.files.items()
+            if path.name == "__init__.py" and module.count(".") == 1 and (package := _package(module))
+        }
+
+    def uses(self) -> dict[str, list[str]]:
+        """The packages from which each package imports, those that need nothing first; a ValueError for cycles."""
+        needs: dict[str, set[str]] = {}
         for module, imported in self.imports.items():
-            if len(self.trees[module].body) > 1:  # more than the docstring of a package
-                rooms.setdefault(_room(module), set()).update(map(_room, imported))
-        found: list[list[str]] = []
-        left = set(rooms)
-        while left:
-            line = {room for room in left if not rooms[room] & (left - {room})}
-            if not line:
+            needs.setdefault(_package(module), set()).update(map(_package, imported))
+        found: dict[str, list[str]] = {}
+        while left := needs.keys() - found.keys():
+            free = sorted(each for each in left if needs[each] - {each} <= found.keys())
+            if not free:
                 raise ValueError(f"these import each other: {sorted(left)}")
-            found.insert(0, sorted(line))
-            left -= line
+            found |= {each: sorted(needs[each] - {each}, key=list(found).index) for each in free}
         return found
+
+    def rooms(self) -> str:
+        """The picture: each package, what it uses, and its door."""
+        doors, lines = self.doors(), []
+        for package, used in self.uses().items():
+            lines.append(f"{package:<10}" + (f"uses {', '.join(used)}" if used else ""))
+            lines += fill(
+                ", ".join(doors.get(package, ())), 108, initial_indent=DOOR, subsequent_indent=DOOR
+            ).splitlines()
+        return "\n".join(map(str.rstrip, lines))
 
     def methods(self) -> dict[str, int]:
         """How many methods each class has."""
@@ -161,10 +178,10 @@ def running(tree: ast.AST) -> Iterator[ast.AST]:
         yield from running(child)
 
 
-def _room(module: str) -> str:
-    """The entry of the picture that a module belongs to."""
-    name = module.partition(".")[2]
-    return next((package for package in WHOLE if f"{name}.".startswith(f"{package}.")), name)
+def offered(door: Path) -> dict[str, str]:
+    """The names in the ``__init__`` of a package, each on a line of its own, with the comments behind them."""
+    found = re.findall(r'^ +"(\w+)"(?:: "[\w.]+")?,(?:  # (.*))?$', door.read_text(), re.M)
+    return dict(found)
 
 
 def _package(module: str) -> str:
@@ -249,11 +266,11 @@ def touched(since: str) -> Iterator[tuple[str, list[str], set[str]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", action="store_true", help="print the import picture")
+    parser.add_argument("--rooms", action="store_true", help="print the picture of packages and their doors")
     parser.add_argument("--since", metavar="REV", help="print what each commit since then touches")
     options = parser.parse_args()
-    if options.layers:
-        print("\n".join(" | ".join(line) for line in Shape().layers()))
+    if options.rooms:
+        print(Shape().rooms())
         return
     if options.since:
         print("| commit | files | packages |\n|---|---|---|")

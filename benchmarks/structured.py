@@ -22,7 +22,7 @@ from benchmarks.optimizers import Peer, gp_sampler, peer_command
 from benchmarks.paper.tables import insert, markdown
 from benchmarks.runner import append, read
 from benchmarks.structures import PROBLEMS, Problem, Shares, Solution
-from lazybo.core.text import percent
+from lazybo.core import texts
 from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "structured.csv"
@@ -221,7 +221,7 @@ def cells(problems: Sequence[Sequence[Row]], n: int) -> list[str]:
         return ["", ""]
     found = [np.mean([float(row["found"] or np.inf) <= n for row in rows]) for rows in problems]
     regret = [np.mean([float(row[f"r{n}"]) for row in rows]) for rows in problems]
-    return [percent(np.mean(found)), f"{np.mean(regret):.4f}"]
+    return [texts.percent(np.mean(found)), f"{np.mean(regret):.4f}"]
 
 
 def table(rows: Sequence[Row], problem: str) -> str:

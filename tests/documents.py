@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = ("python", "sh", "console")
-SHOWN = ("", "text", "layers")
+SHOWN = ("", "text", "rooms")
 # Blocks that need these show the code of another tool, which may warn.
 OTHER_TOOLS = {"ax", "hyperopt", "skopt"}
 

@@ -59,7 +59,7 @@ def test_every_block_is_run_or_says_why_not(block: Block) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_lines_wrap(path: Path) -> None:
-    text = re.sub(r"```layers.*?```", "", path.read_text(), flags=re.S)
+    text = re.sub(r"```rooms.*?```", "", path.read_text(), flags=re.S)
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("|") and "](" not in line]
     assert [line for line in lines if len(line) > 120] == []
 
@@ -69,7 +69,7 @@ UNSPACED = re.compile(r'(?<!["\d])\d+%(?![|\w.;])|:[\d.]*%\}')
 
 
 def test_percentages_have_one_style() -> None:
-    """A space before the sign: on pages, and in what is printed by `lazybo.core.text.percent`."""
+    """A space before the sign: on pages, and in what is printed by `lazybo.core._text.percent`."""
     code = [path for folder in ("src", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
     pages = [*PAGES, *(ROOT / "hub").rglob("*.md"), ROOT / "CHANGELOG.md"]
     found = {path: UNSPACED.findall(path.read_text(encoding="utf-8")) for path in (*pages, *code)}

@@ -14,7 +14,7 @@ import typer
 from benchmarks.paper import architectures, levy, tables, tuning, workers
 from benchmarks.paper.common import LABELS
 from benchmarks.paper.tuning import Images, load_cifar10, load_mnist
-from lazybo.core.codec import write_whole
+from lazybo.core import codec
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -207,7 +207,7 @@ def tables_command(
         return
     if not into.is_file():
         raise ValueError(f"--into must be an existing file, but {into} is not one")
-    write_whole(into, tables.insert(into.read_text(), found))
+    codec.write_whole(into, tables.insert(into.read_text(), found))
 
 
 def _show(out: Path, *names: str) -> None:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.paper import levy
 from benchmarks.paper.common import LABELS, NOISE, XI, read_rows, unit_kernel
-from lazybo.core.checks import Array
-from lazybo.core.codec import write_whole
+from lazybo.core import Array, codec
 from lazybo.demo import levy as demo_levy
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.targets import standardize
@@ -48,7 +47,7 @@ def draw_all(folder: Path, say: Callable[[str], None]) -> list[Path]:
         for kind in ("png", "svg"):
             picture, path = io.BytesIO(), folder / f"{name}.{kind}"
             figure.savefig(picture, format=kind, dpi=110, metadata={"Date": None} if kind == "svg" else None)
-            write_whole(path, picture.getvalue())
+            codec.write_whole(path, picture.getvalue())
             written.append(path)
     return written
 

@@ -27,7 +27,7 @@ from benchmarks.paper.common import (
     read_rows,
     unit_kernel,
 )
-from lazybo.core.checks import Array
+from lazybo.core import Array
 from lazybo.demo import levy
 from lazybo.gp.cholesky import GrowingCholesky
 from lazybo.gp.fit import Lag, is_due, learn

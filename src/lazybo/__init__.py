@@ -4,64 +4,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazybo.gp.cholesky import GrowingCholesky
-    from lazybo.gp.kernels import Column, Matern52
-    from lazybo.gp.lazy_gp import LazyGP
-    from lazybo.gp.priors import Priors
-    from lazybo.report.html import write_report
-    from lazybo.report.predictions import importances, ranges, recommend
-    from lazybo.run.failure import RunFailed
-    from lazybo.run.limits import Limits
-    from lazybo.run.objective import kfold
-    from lazybo.run.optimize import optimize
-    from lazybo.search.optimizer import Optimizer, Suggestion
-    from lazybo.search.predictions import Prediction, Recommendation
-    from lazybo.space.beliefs import Belief
-    from lazybo.space.graphs import Graph
-    from lazybo.space.mixtures import Described, Mixture
-    from lazybo.space.orders import Permutation, Subset
-    from lazybo.space.space import Condition, Space
-    from lazybo.study.pruner import LazyPruner
-    from lazybo.study.sampler import LazySampler
-    from lazybo.study.store import repair_storage
-    from lazybo.study.structured import suggest
-    from lazybo.study.trial import resume
+    from lazybo.gp import Column, GrowingCholesky, LazyGP, Matern52, Priors
+    from lazybo.report import importances, ranges, recommend, write_report
+    from lazybo.run import Limits, RunFailed, kfold, optimize
+    from lazybo.search import Optimizer, Prediction, Recommendation, Suggestion
+    from lazybo.space import Belief, Condition, Described, Graph, Mixture, Permutation, Space, Subset
+    from lazybo.study import LazyPruner, LazySampler, repair_storage, resume, suggest
 
 __version__ = "0.1.0"
 
 # Where the public names are. Each is imported when it is first used: a worker needs few of them, and starts in a third
 # of the time.
 _MODULES = {
-    "Belief": "lazybo.space.beliefs",
-    "Column": "lazybo.gp.kernels",
-    "Condition": "lazybo.space.space",
-    "Described": "lazybo.space.mixtures",
-    "Graph": "lazybo.space.graphs",
-    "GrowingCholesky": "lazybo.gp.cholesky",
-    "LazyGP": "lazybo.gp.lazy_gp",
-    "LazyPruner": "lazybo.study.pruner",
-    "LazySampler": "lazybo.study.sampler",
-    "Limits": "lazybo.run.limits",
-    "Matern52": "lazybo.gp.kernels",
-    "Mixture": "lazybo.space.mixtures",
-    "Optimizer": "lazybo.search.optimizer",
-    "Permutation": "lazybo.space.orders",
-    "Prediction": "lazybo.search.predictions",
-    "Priors": "lazybo.gp.priors",
-    "Recommendation": "lazybo.search.predictions",
-    "RunFailed": "lazybo.run.failure",
-    "Space": "lazybo.space.space",
-    "Subset": "lazybo.space.orders",
-    "Suggestion": "lazybo.search.optimizer",
-    "importances": "lazybo.report.predictions",
-    "kfold": "lazybo.run.objective",
-    "optimize": "lazybo.run.optimize",
-    "ranges": "lazybo.report.predictions",
-    "recommend": "lazybo.report.predictions",
-    "repair_storage": "lazybo.study.store",
-    "resume": "lazybo.study.trial",
-    "suggest": "lazybo.study.structured",
-    "write_report": "lazybo.report.html",
+    "Belief": "lazybo.space",
+    "Column": "lazybo.gp",
+    "Condition": "lazybo.space",
+    "Described": "lazybo.space",
+    "Graph": "lazybo.space",
+    "GrowingCholesky": "lazybo.gp",
+    "LazyGP": "lazybo.gp",
+    "LazyPruner": "lazybo.study",
+    "LazySampler": "lazybo.study",
+    "Limits": "lazybo.run",
+    "Matern52": "lazybo.gp",
+    "Mixture": "lazybo.space",
+    "Optimizer": "lazybo.search",
+    "Permutation": "lazybo.space",
+    "Prediction": "lazybo.search",
+    "Priors": "lazybo.gp",
+    "Recommendation": "lazybo.search",
+    "RunFailed": "lazybo.run",
+    "Space": "lazybo.space",
+    "Subset": "lazybo.space",
+    "Suggestion": "lazybo.search",
+    "importances": "lazybo.report",
+    "kfold": "lazybo.run",
+    "optimize": "lazybo.run",
+    "ranges": "lazybo.report",
+    "recommend": "lazybo.report",
+    "repair_storage": "lazybo.study",
+    "resume": "lazybo.study",
+    "suggest": "lazybo.study",
+    "write_report": "lazybo.report",
 }
 
 __all__ = [
@@ -102,10 +86,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'lazybo' has no attribute {name!r}")
-    if not _MODULES[name].startswith("lazybo.gp."):  # these need no Optuna
-        from lazybo.core.checks import check_optuna
+    if _MODULES[name] != "lazybo.gp":  # these need no Optuna
+        from lazybo.core import checks
 
-        check_optuna()
+        checks.check_optuna()
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 

@@ -1,6 +1,6 @@
 """``python -m lazybo`` is the lazybo command."""
 
-from lazybo.cli.app import main
+from lazybo.cli import main
 
 if __name__ == "__main__":
     main()

@@ -8,10 +8,9 @@ from statistics import median
 import numpy as np
 from scipy.linalg import cho_factor
 
-from lazybo.core.checks import Array
-from lazybo.gp.kernels import Matern52
-from lazybo.gp.lazy_gp import LazyGP
-from lazybo.search.optimizer import Optimizer
+from lazybo.core import Array
+from lazybo.gp import LazyGP, Matern52
+from lazybo.search import Optimizer
 
 
 def main(evaluations: int = 200, sizes: Sequence[int] = (200, 500, 1000, 2000)) -> None:

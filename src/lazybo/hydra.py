@@ -4,9 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from lazybo.core.codec import readable
-from lazybo.run.channel import RemoteReporter
-from lazybo.run.trial import Trial
+from lazybo.core import codec
+from lazybo.run import RemoteReporter, Trial
 
 # The environment variable that names the file with what a job has to know.
 VARIABLE = "LAZYBO_TRIAL"
@@ -20,7 +19,7 @@ def trial() -> Trial:
     place = os.environ.get(VARIABLE)
     if not place:
         return Trial(0, {})
-    with readable(f"the file {place!r} of a sweep", "start the sweep again: a job cannot outlive it"):
+    with codec.readable(f"the file {place!r} of a sweep", "start the sweep again: a job cannot outlive it"):
         try:
             told = json.loads(Path(place).read_text(encoding="utf-8"))
         except OSError as error:

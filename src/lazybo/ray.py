@@ -24,14 +24,22 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.core.checks import Direction, as_number, finite_number, is_number, one_of, shortened, whole
-from lazybo.run.next_trial import RESUMED, Bracket, bracket_for
-from lazybo.space.distributions import contains
-from lazybo.study.journal import open_alone
-from lazybo.study.ledger import Entry, Ledger, Result
-from lazybo.study.pruner import LazyPruner
-from lazybo.study.store import Store
-from lazybo.study.trial import is_paused, params_in, paused_step, point_in, state_of
+from lazybo.core import Direction, checks
+from lazybo.run import RESUMED, Bracket, bracket_for
+from lazybo.space import contains
+from lazybo.study import (
+    Entry,
+    LazyPruner,
+    Ledger,
+    Result,
+    Store,
+    is_paused,
+    open_alone,
+    params_in,
+    paused_step,
+    point_in,
+    state_of,
+)
 
 try:
     from ray.tune import Trainable
@@ -77,9 +85,9 @@ class LazyScheduler(TrialScheduler):
         super().__init__()
         for name, value in (("time_attr", time_attr), *([] if metric is None else [("metric", metric)])):
             if not (isinstance(value, str) and value):
-                raise ValueError(f"{name} must be the name of a reported value, not {shortened(value)}")
-        self._max_t, self._time_attr = whole("max_t", max_t, 1), time_attr
-        self._metric, self._mode = metric, None if mode is None else one_of("mode", mode, list(DIRECTIONS))
+                raise ValueError(f"{name} must be the name of a reported value, not {checks.shortened(value)}")
+        self._max_t, self._time_attr = checks.whole("max_t", max_t, 1), time_attr
+        self._metric, self._mode = metric, None if mode is None else checks.one_of("mode", mode, list(DIRECTIONS))
         self._pruner = LazyPruner(max_step=self._max_t)
         self._n_trials: int | None = None
         self._run: _Run | None = None  # from the first trial on
@@ -106,7 +114,7 @@ class LazyScheduler(TrialScheduler):
                 "LazyScheduler needs a metric and a mode; give both in tune.TuneConfig(metric=..., mode=...) or in "
                 f"LazyScheduler(metric=..., mode=...), not metric={metric!r} and mode={mode!r}"
             )
-        self._metric, self._mode = metric, one_of("mode", mode, list(DIRECTIONS))
+        self._metric, self._mode = metric, checks.one_of("mode", mode, list(DIRECTIONS))
         samples = spec.get("num_samples", -1)
         self._n_trials = samples if samples > 0 else None
         return True
@@ -206,8 +214,10 @@ class LazyScheduler(TrialScheduler):
                 f"trial {trial.trial_id} does not report {self._time_attr!r}; give time_attr= the name of a count that "
                 f"grows with each report, for example 'training_iteration'. It reports: {', '.join(result)}"
             )
-        step = whole(self._time_attr, math.floor(finite_number(self._time_attr, result[self._time_attr])), 0)
-        value = as_number(self._metric, result[self._metric])
+        step = checks.whole(
+            self._time_attr, math.floor(checks.finite_number(self._time_attr, result[self._time_attr])), 0
+        )
+        value = checks.as_number(self._metric, result[self._metric])
         self._running.report(trial, step, value)
         return step, value
 
@@ -371,7 +381,7 @@ def _entry(trial: FrozenTrial) -> Entry:
 def _plain(value: Any) -> Any:
     """A value of a configuration as one of a parameter: a finite number, or else a text."""
     value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, str) or (is_number(value) and math.isfinite(value)) else repr(value)
+    return value if isinstance(value, str) or (checks.is_number(value) and math.isfinite(value)) else repr(value)
 
 
 def _guessed(values: Sequence[Any]) -> BaseDistribution:
@@ -379,7 +389,7 @@ def _guessed(values: Sequence[Any]) -> BaseDistribution:
 
     The scale is logarithmic if the median is nearer to the middle of the range on that scale.
     """
-    if not all(map(is_number, values)):
+    if not all(map(checks.is_number, values)):
         return CategoricalDistribution(list(dict.fromkeys(map(str, values))))
     low, high = min(values), max(values)
     log = low > 0 and median(values) ** 2 < (low + high) / 2 * math.sqrt(low * high)

@@ -9,7 +9,7 @@ START = """
 import os, threading
 import numpy as np
 from threadpoolctl import ThreadpoolController
-from lazybo.core.blas import one_thread
+from lazybo.core._blas import one_thread
 
 controller = ThreadpoolController().select(user_api="blas")
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lazybo.core.checks import (
+from lazybo.core._checks import (
     check_optuna,
     finite_number,
     hinting,

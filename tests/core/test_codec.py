@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lazybo.core.codec import write_whole
+from lazybo.core._codec import write_whole
 
 
 @contextmanager

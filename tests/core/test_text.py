@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.core.text import printable, shortened, without_password
+from lazybo.core._text import printable, shortened, without_password
 
 
 @given(st.text(st.characters()))

@@ -7,10 +7,10 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from lazybo.gp.cholesky import inverted
-from lazybo.gp.evidence import evidence
 from lazybo.gp.fit import learn
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.marginal import evidence
 from lazybo.gp.posterior import CHUNK_ROWS
 from lazybo.gp.process import CACHED_ROWS, Process
 from lazybo.gp.targets import Targets, Transform, identity, standardize

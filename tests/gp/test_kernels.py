@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp.evidence import evidence
 from lazybo.gp.fit import learn
 from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52, kernel_for
 from lazybo.gp.kernels.additive import BLOCK_ENTRIES
 from lazybo.gp.kernels.base import as_kernel, upper
 from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.marginal import evidence
 from lazybo.gp.priors import Priors, prior_kernel
 from lazybo.gp.targets import standardize
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lazybo.core.checks import Array
+from lazybo.core import Array
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.learning_curves import CurveKernel, CurveProcess, CurveRows, evidence, learn
 

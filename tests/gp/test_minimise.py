@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize, rosen, rosen_der
 
-from lazybo.gp.evidence import minimise
+from lazybo.gp.marginal import minimise
 
 
 def quadratic(rng: np.random.Generator, dim: int) -> tuple[np.ndarray, np.ndarray]:

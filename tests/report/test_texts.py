@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo.cli.app import app
-from lazybo.core.text import counted, percent
+from lazybo.core import texts
 from lazybo.report.predictions import MOST_SHOWN, chances_shown
 from lazybo.search.predictions import Contender
 from lazybo.study.attributes import CORRECTIONS_KEY, PAUSED_KEY
@@ -21,9 +21,9 @@ X = {"x": FloatDistribution(0.0, 1.0)}
 
 
 def test_counts_and_shares() -> None:
-    assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert [texts.counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
     shares = {0.0: "0 %", 0.004: "< 1 %", 0.01: "1 %", 0.954: "95 %", 0.996: "> 99 %", 1.0: "100 %"}
-    assert {share: percent(share) for share in shares} == shares
+    assert {share: texts.percent(share) for share in shares} == shares
 
 
 def contender(number: int, chance: float) -> Contender:

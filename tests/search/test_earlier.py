@@ -21,7 +21,7 @@ from lazybo.gp.kernels.base import PriorMean
 from lazybo.gp.priors import Priors
 from lazybo.gp.process import Process
 from lazybo.search.decide import CONTROL
-from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, fitting, say, thinned
+from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
 from lazybo.search.planner import EARLIER_STARTUP
 from lazybo.space.space import Space
 

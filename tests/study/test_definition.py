@@ -21,7 +21,7 @@ from lazybo.gp.priors import Priors
 from lazybo.report import predictions
 from lazybo.report.html import write_report
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.earlier_studies import EarlierStudy
+from lazybo.search.earlier import EarlierStudy
 from lazybo.search.options import Options
 from lazybo.space.space import Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY

@@ -19,7 +19,7 @@ import lazybo
 from benchmarks import replay as benchmark
 from lazybo.cli.app import app
 from lazybo.study.attributes import SEEN_KEY
-from lazybo.study.replay import Replayed, replay
+from lazybo.study.replaying import Replayed, replay
 from lazybo.study.seen import Opening, Seen, read_seen
 from lazybo.study.store import open_storage
 

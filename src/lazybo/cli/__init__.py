@@ -1,5 +1,12 @@
 """The lazybo command."""
 
-from lazybo.core.checks import check_optuna
+from typing import TYPE_CHECKING
 
-check_optuna()
+from lazybo.core import checks, lazily
+
+checks.check_optuna()
+
+if TYPE_CHECKING:
+    from lazybo.cli.app import main as main
+else:
+    __getattr__ = lazily(__name__, {"main": "app"})

@@ -30,16 +30,11 @@ from lazybo.cli.settings import (
     with_settings,
 )
 from lazybo.cli.tune import run_plan
-from lazybo.core.codec import write_whole
-from lazybo.core.text import file_name
-from lazybo.report.facts import facts_of
-from lazybo.report.html import write_report
-from lazybo.report.predictions import advise
-from lazybo.study.definition import options_of
-from lazybo.study.replay import replay as replay_study
-from lazybo.study.store import Store
-from lazybo.study.trial import paused_trials
-from lazybo.study.trial import resume as resume_trials
+from lazybo.core import codec, texts
+from lazybo.report import advise, facts_of, write_report
+from lazybo.study import Store, options_of, paused_trials
+from lazybo.study import replay as replay_study
+from lazybo.study import resume as resume_trials
 
 app = typer.Typer(
     name="lazybo",
@@ -262,7 +257,7 @@ def export(
         convert = FORMATS[form]
         content = convert(rows_of(find(*where).study()))
         if output is not None:
-            write_whole(output, content)
+            codec.write_whole(output, content)
             return
     if sys.stdout.isatty():
         print("\n".join(map(console.field, content.decode().splitlines())))
@@ -306,7 +301,7 @@ def report(
     """Write a report as one HTML file: the history, what to use, health checks, the model with sliders, failures."""
     with console.exit_on_bad_input():
         found = find(*where).study()
-        path = output or Path(f"{file_name(found.study_name)}-report.html")
+        path = output or Path(f"{texts.file_name(found.study_name)}-report.html")
         if path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"the report is an HTML file, so {str(path)!r} must end with .html")
         console.plain(str(write_report(found, path)))

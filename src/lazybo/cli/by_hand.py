@@ -47,29 +47,26 @@ from lazybo.cli.settings import (
     with_place,
     with_settings,
 )
-from lazybo.core.checks import shortened, whole
-from lazybo.core.codec import Advised, readable
-from lazybo.report.facts import facts_of
-from lazybo.run.by_hand import ByHand, Measurement
-from lazybo.run.goals import Goals, check_goals
-from lazybo.run.warm_start import check_initial, check_initial_feasible
-from lazybo.search.optimizer import Optimizer
-from lazybo.search.options import Options
-from lazybo.space.space import Space
-from lazybo.space.tables import MARK, csv_text
-from lazybo.study.attributes import RUN_KEY, of_study
-from lazybo.study.definition import (
+from lazybo.core import checks, codec
+from lazybo.report import facts_of
+from lazybo.run import ByHand, Goals, Measurement, check_goals, check_initial, check_initial_feasible
+from lazybo.search import Optimizer, Options
+from lazybo.space import MARK, Space, csv_text
+from lazybo.study import (
     DEFAULT_NAME,
     REMEDY,
+    RUN_KEY,
+    SECONDS,
+    Entry,
+    Store,
+    directions_of,
     first_run,
     keep_options,
+    of_study,
     open_study,
     options_of,
     stored_options,
 )
-from lazybo.study.ledger import Entry
-from lazybo.study.store import Store
-from lazybo.study.trial import SECONDS, directions_of
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000
@@ -107,7 +104,7 @@ def ask(
     with console.exit_on_bad_input():
         if as_csv and as_json:
             raise ValueError("--csv and --json exclude each other")
-        if whole("--count", count, 1) > MOST_AT_ONCE:
+        if checks.whole("--count", count, 1) > MOST_AT_ONCE:
             raise ValueError(f"--count must be at most {MOST_AT_ONCE}, not {count}")
         by_hand = _open_or_create(*where, from_flags(given, ctx.obj))
         entries = by_hand.pending() if pending else by_hand.ask(count)
@@ -232,7 +229,7 @@ def _open(storage: str, study: str | None) -> ByHand:
 def _stored_goals(study: Study, cost: str | None) -> Goals:
     """What a study optimises, as it is stored there."""
     run = first_run(study.study_name, Store(study).attributes())
-    with readable(of_study(RUN_KEY, study.study_name), REMEDY):
+    with codec.readable(of_study(RUN_KEY, study.study_name), REMEDY):
         bounds = parse_constraints(run.constraints if run else ())
     names, directions = study.metric_names, directions_of(study)
     goals = check_goals(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
@@ -300,7 +297,7 @@ def _completed_options(given: Options, space: Space, study: Study) -> Options:
         if not stored_options(study, trials).options:
             return given
         stored, _ = options_of(study, trials, space)
-    except Advised as error:
+    except codec.Advised as error:
         console.say(f"lazybo: {error}; the options of a new study are used")
         return given
     changed = {key: value for key in ("cost", "deterministic", "earlier", "beliefs") if (value := getattr(given, key))}
@@ -352,7 +349,7 @@ def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int |
         record["pending"] = pending
         console.print_json(record)
         return
-    where = {UNUSED: f" (row{'s' * (len(unused) > 1)} {shortened(unused)[1:-1]})"}
+    where = {UNUSED: f" (row{'s' * (len(unused) > 1)} {checks.shortened(unused)[1:-1]})"}
     done = ", ".join(f"{n} {kind}{where.get(kind, '')}" for kind, n in counts.items())
     parts = [f"trial {numbers[0]} {steps[0].kind}" if len(steps) == 1 and numbers[0] is not None else done]
     if facts.best:

@@ -24,8 +24,8 @@ from rich.text import Text
 from tqdm import tqdm
 from typer.core import TyperCommand, TyperGroup
 
-from lazybo.core.text import one_line, printable, without_password
-from lazybo.run.failure import is_failed_trial
+from lazybo.core import texts
+from lazybo.run import is_failed_trial
 
 # Exit codes that scripts can use.
 FAILED = 1
@@ -41,12 +41,12 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u
 
 def clean(text: object) -> str:
     """Text on one line, without escape sequences and without the password of a URL."""
-    return one_line(text)
+    return texts.one_line(text)
 
 
 def field(text: object) -> str:
     """A name or value to print within a line: line breaks and control characters are shown as escapes."""
-    return printable(without_password(str(text)))
+    return texts.printable(texts.without_password(str(text)))
 
 
 def line(*parts: Cell, style: str = "", soft_wrap: bool = False) -> None:

@@ -14,14 +14,10 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from lazybo.cli import console
-from lazybo.core.codec import write_whole
-from lazybo.core.text import file_name
-from lazybo.report import predictions, records
-from lazybo.report.facts import unless_missing
-from lazybo.space.tables import csv_text
-from lazybo.study.attributes import REPEAT_KEY
-from lazybo.study.store import Store
-from lazybo.study.trial import constraints_of, feasible_trials, measured_constraints, names_of
+from lazybo.core import codec, texts
+from lazybo.report import predictions, records, unless_missing
+from lazybo.space import csv_text
+from lazybo.study import REPEAT_KEY, Store, constraints_of, feasible_trials, measured_constraints, names_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -182,18 +178,18 @@ def _plain(thing: Any) -> Any:
 def draw(kind: str, study: Study, output: Path | None) -> list[Path]:
     """Write one figure or all of them and return the files: one HTML page, or one image for each figure."""
     kinds = kinds_of(kind, study)
-    name = file_name(study.study_name)
+    name = texts.file_name(study.study_name)
     path = output or Path(f"{name}.html" if kind == "all" else f"{name}-{kind}.png")
     suffix = path.suffix.removeprefix(".").lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"{str(path)!r} must end with one of {', '.join('.' + known for known in SUFFIXES)}")
     figures = {each: _figure(each, study) for each in kinds}
     if suffix == "html":
-        write_whole(path, _page(study.study_name, figures))
+        codec.write_whole(path, _page(study.study_name, figures))
         return [path]
     paths = {each: path.with_stem(f"{path.stem}-{each}") if kind == "all" else path for each in kinds}
     for each, figure in figures.items():
-        write_whole(paths[each], _image(figure, suffix))
+        codec.write_whole(paths[each], _image(figure, suffix))
     return list(paths.values())
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run.by_hand import TOLD, ByHand, Measurement
-from lazybo.run.goals import Goals
-from lazybo.space.tables import MARK, csv_rows, parameter_columns, params_of, parsed
-from lazybo.study.store import Store
-from lazybo.study.trial import as_given
+from lazybo.run import TOLD, ByHand, Goals, Measurement
+from lazybo.space import MARK, csv_rows, parameter_columns, params_of, parsed
+from lazybo.study import Store, as_given
 
 # Columns of `lazybo export` besides parameters, values and metrics.
 EXPORTED = ("number", "datetime_start", "datetime_complete", "duration", "feasible", "state", "reason", "repeat_of")

@@ -18,12 +18,9 @@ from typing import Any, TypeAlias
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.core.checks import is_number, shortened
-from lazybo.programs.placeholders import nearest
-from lazybo.space.beliefs import Belief, belief_in, belief_of
-from lazybo.space.kinds import Structured
-from lazybo.space.space import Condition, Space
-from lazybo.space.structures import KINDS, kind_of
+from lazybo.core import checks
+from lazybo.programs import nearest
+from lazybo.space import KINDS, Belief, Condition, Space, Structured, belief_in, belief_of, kind_of
 
 Params: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = Callable[[Params], Any]
@@ -163,7 +160,7 @@ def _number(kind: str, table: Mapping[str, Any]) -> BaseDistribution:
     for key, value in (("low", low), ("high", high), ("step", step)):
         if value is not None and not _is_allowed(value, whole=kind == "int"):
             wanted = f"a whole number within ±{LARGEST}" if kind == "int" else "a finite number"
-            raise ValueError(f"{key} must be {wanted}, not {shortened(value, 30)}")
+            raise ValueError(f"{key} must be {wanted}, not {checks.shortened(value, 30)}")
     if not isinstance(log, bool):
         raise ValueError(f"log must be true or false, not {log!r}")
     _check_range(low, high, log, step)
@@ -184,7 +181,7 @@ def _check_range(low: float, high: float, log: bool, step: float | None) -> None
 
 
 def _is_allowed(value: Any, *, whole: bool) -> bool:
-    if not is_number(value) or (whole and not isinstance(value, int)):
+    if not checks.is_number(value) or (whole and not isinstance(value, int)):
         return False
     # Larger integers do not fit into a database, and the largest not even into a double.
     return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)
@@ -233,7 +230,7 @@ class Requirement:
 
 def _parsed(text: str, names: Collection[str]) -> Truth:
     def error_of(reason: str) -> ValueError:
-        return ValueError(f"require {shortened(text, 200)}: {reason}")
+        return ValueError(f"require {checks.shortened(text, 200)}: {reason}")
 
     if len(text) > MAX_LENGTH:
         raise error_of(f"it has {len(text):,} characters, more than {MAX_LENGTH:,}")
@@ -292,7 +289,7 @@ class _Parser:
         inner = node.operand if negative and isinstance(node, ast.UnaryOp) else node
         if not isinstance(inner, ast.Constant) or not isinstance(inner.value, bool | int | float | str):
             raise self._error(f"{_shown(node)} is not a number, text, True or False; {ALLOWED}")
-        if negative and not is_number(inner.value):
+        if negative and not checks.is_number(inner.value):
             raise self._error(f"{_shown(node)} is not a number")
         return -inner.value if negative else inner.value  # type: ignore[operator]
 
@@ -340,7 +337,7 @@ class _Parser:
 
 def _shown(node: ast.AST) -> str:
     try:
-        return repr(shortened(ast.unparse(node), 60)[1:-1])
+        return repr(checks.shortened(ast.unparse(node), 60)[1:-1])
     except (RecursionError, ValueError):
         return "a part of it"
 
@@ -376,7 +373,7 @@ def _applied(function: Callable[..., Any], arguments: Sequence[Value]) -> Value:
         numbers = [argument(params) for argument in arguments]
         for number in numbers:
             if not isinstance(number, int | float):
-                raise TypeError(f"{shortened(number)} is not a number")
+                raise TypeError(f"{checks.shortened(number)} is not a number")
         return function(*numbers)
 
     return value

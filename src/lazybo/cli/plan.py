@@ -17,23 +17,22 @@ from optuna.study import Study
 
 from lazybo.cli.parameters import Requirement, examples, requirement_of, space_of
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, check_texts
-from lazybo.core.checks import Direction
-from lazybo.core.codec import readable
-from lazybo.programs import placeholders
-from lazybo.programs.output import Reading
-from lazybo.programs.placeholders import nearest
-from lazybo.programs.program import GRACE, kind_of
-from lazybo.run.engines import ADDRESSES, CLUSTERS, LOCAL
-from lazybo.run.goals import Goals, check_goals, check_pruner
-from lazybo.run.limits import Limits
-from lazybo.run.warm_start import check_initial, check_initial_feasible
-from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Predicate, Space
-from lazybo.study.attributes import of_study
-from lazybo.study.definition import DEFAULT_NAME, Definition, read_earlier
-from lazybo.study.pruner import LazyPruner
-from lazybo.study.sampler import LazySampler
-from lazybo.study.store import Store
+from lazybo.core import Direction, codec
+from lazybo.programs import GRACE, Reading, kind_of, nearest, placeholders
+from lazybo.run import (
+    ADDRESSES,
+    CLUSTERS,
+    LOCAL,
+    Goals,
+    Limits,
+    check_goals,
+    check_initial,
+    check_initial_feasible,
+    check_pruner,
+)
+from lazybo.search import Optimizer
+from lazybo.space import Predicate, Space
+from lazybo.study import DEFAULT_NAME, Definition, LazyPruner, LazySampler, Store, of_study, read_earlier
 
 Settings = Mapping[str, Any]
 PRUNERS: dict[str, type[BasePruner]] = {
@@ -201,7 +200,7 @@ def keep_requirement(study: Study, feasible: Predicate | None) -> None:
 
 def with_stored_requirement(space: Space, study: Study) -> Space:
     """The space with the expressions that must hold, as they are stored with a study."""
-    with readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
+    with codec.readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
         texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
         required = requirement_of(texts, space.distributions)
     return space.changed(feasible=required)

@@ -21,14 +21,11 @@ from optuna.study import Study
 import lazybo
 from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
-from lazybo.core.checks import DIRECTIONS, finite_number, one_of, seconds, shortened, whole
-from lazybo.core.codec import read_at_most
-from lazybo.core.text import without_password
-from lazybo.programs.placeholders import nearest
-from lazybo.run.devices import parse_devices
-from lazybo.run.limits import Limits
-from lazybo.search.options import Options
-from lazybo.study.store import database_url, open_storage
+from lazybo.core import checks, codec, texts
+from lazybo.programs import nearest
+from lazybo.run import Limits, parse_devices
+from lazybo.search import Options
+from lazybo.study import database_url, open_storage
 
 Command: TypeAlias = Callable[..., None]
 
@@ -62,16 +59,16 @@ Where = tuple[str, str | None]
 
 
 def _count(name: str, value: Any, least: int = 1, most: int = LARGEST_COUNT) -> int:
-    number = whole(name, value, least)
+    number = checks.whole(name, value, least)
     if number > most:
-        raise ValueError(f"{name} must be at most {most}, not {shortened(value, 30)}")
+        raise ValueError(f"{name} must be at most {most}, not {checks.shortened(value, 30)}")
     return number
 
 
 def _wait(name: str, value: Any) -> float:
-    limit = seconds(name, value)
+    limit = checks.seconds(name, value)
     if limit > LONGEST_WAIT:
-        given = shortened(value, 30)
+        given = checks.shortened(value, 30)
         raise ValueError(f"{name} must be at most {LONGEST_WAIT:g} seconds, not {given}; leave it out for none")
     return limit
 
@@ -79,13 +76,13 @@ def _wait(name: str, value: Any) -> float:
 def _choice(name: str, value: Any, known: Sequence[str]) -> Any:
     """One of a few strings. The error names the nearest one."""
     try:
-        return one_of(name, value, known)
+        return checks.one_of(name, value, known)
     except ValueError as error:
         raise ValueError(f"{error}{nearest(str(value), known)}") from None
 
 
 def _directions(_: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _choice(f"the direction of {name}", each, DIRECTIONS) for name, each in value.items()}
+    return {name: _choice(f"the direction of {name}", each, checks.DIRECTIONS) for name, each in value.items()}
 
 
 def check_texts(name: str, value: Any, like: str = "'a + b <= 1'") -> list[str]:
@@ -93,7 +90,7 @@ def check_texts(name: str, value: Any, like: str = "'a + b <= 1'") -> list[str]:
     texts = [value] if isinstance(value, str) else list(value)
     wrong = [text for text in texts if not isinstance(text, str)]
     if wrong:
-        raise ValueError(f"{name} must be a list of strings such as {like}, not {shortened(wrong[0])}")
+        raise ValueError(f"{name} must be a list of strings such as {like}, not {checks.shortened(wrong[0])}")
     return texts
 
 
@@ -171,7 +168,7 @@ SETTINGS = (
     Setting("command", Kind(list | str, "a list of strings, or one string", None)),
     Setting("objective", Kind(str, 'a string such as "module:function"', None)),
     Setting("parameters", Kind(dict, "a table", None)),
-    Setting("direction", TEXT, check=partial(_choice, known=DIRECTIONS)),
+    Setting("direction", TEXT, check=partial(_choice, known=checks.DIRECTIONS)),
     Setting(
         "directions",
         Kind(dict, 'a table such as {accuracy = "maximize", latency = "minimize"}', None),
@@ -237,7 +234,7 @@ SETTINGS = (
     Setting("from_environment", SWITCH, "The program reads LAZYBO_PARAMS: parameters need no placeholders."),
     Setting("trials", WHOLE, "Total number of trials, earlier runs included.", WHEN, check=_count),
     _limit("timeout", SECONDS, check=_wait),
-    _limit("target_value", NUMBER, key="target", check=finite_number),
+    _limit("target_value", NUMBER, key="target", check=checks.finite_number),
     _limit("patience", WHOLE),
     _limit("min_gain", NUMBER),
     _limit("confirm", WHOLE),
@@ -365,7 +362,7 @@ def _direction_of(maximize: Sequence[str], minimize: Sequence[str], order: Seque
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a TOML file. The study is named after the file unless the file names it."""
     try:
-        content = read_at_most(path, MOST_BYTES)
+        content = codec.read_at_most(path, MOST_BYTES)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
@@ -447,7 +444,8 @@ def named_place(words: Sequence[str | None], storage: str | None, study: str | N
         study = left.pop(0) if left else None
     if left:
         raise ValueError(
-            f"{left[0]!r} is one too many: the storage is {without_password(storage)!r} and the study {study!r}; give "
+            f"{left[0]!r} is one too many: the storage is {texts.without_password(storage)!r} and the study "
+            f"{study!r}; give "
             "each once, STORAGE STUDY or --storage STORAGE --study STUDY"
         )
     return storage, study
@@ -460,7 +458,7 @@ def find(storage: str, study: str | None) -> Place:
         storage, study = settings.get("storage", DEFAULT_STORAGE), study or settings["study"]
     if "://" not in storage and not Path(storage).expanduser().exists():
         raise ValueError(f"there is no storage {storage!r}; give the file that lazybo tune wrote to with --storage")
-    return Place(open_checked(storage), without_password(storage), study)
+    return Place(open_checked(storage), texts.without_password(storage), study)
 
 
 def open_checked(storage: str) -> BaseStorage:
@@ -471,18 +469,18 @@ def open_checked(storage: str) -> BaseStorage:
     database = scheme.partition("+")[0]
     if database not in SCHEMES:
         raise ValueError(
-            f"the storage {without_password(storage)!r} begins with {scheme!r}{nearest(database, SCHEMES)}; "
+            f"the storage {texts.without_password(storage)!r} begins with {scheme!r}{nearest(database, SCHEMES)}; "
             f"give {EXAMPLES} (databases: {', '.join(SCHEMES)})"
         )
     if database == "sqlite" and place and not place.startswith("/") and "@" not in place:
         raise ValueError(f"the storage {storage!r} needs a third slash: give 'sqlite:///{place}', or {place!r} alone")
     if place.partition("?")[0].count("@") > 1:
         # SQLAlchemy would take the text after the first @ as the host, and print it in messages.
-        raise ValueError(f"the storage {without_password(storage)!r} has a password with an @; write %40 for it")
+        raise ValueError(f"the storage {texts.without_password(storage)!r} has a password with an @; write %40 for it")
     try:
         return open_storage(storage)
     except ValueError as error:
-        raise ValueError(_driver_error(without_password(str(error)), database, scheme)) from error
+        raise ValueError(_driver_error(texts.without_password(str(error)), database, scheme)) from error
 
 
 def _driver_error(message: str, database: str, scheme: str) -> str:

@@ -13,21 +13,26 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
 from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY
-from lazybo.core.text import counted, percent, shortened
+from lazybo.core import texts
 from lazybo.programs import placeholders
-from lazybo.report import records
-from lazybo.report.facts import Facts, ModelFacts, equal_values_of, model_facts_of, unless_missing
-from lazybo.report.predictions import MOST_SHOWN, Advice, advise, chances_shown
-from lazybo.report.ranges import Ranges, in_words
-from lazybo.run.limits import STOPPED_KEY, describe_stop
-from lazybo.run.trial import DEVICE
-from lazybo.search.predictions import Contender
-from lazybo.space.kinds import text_of
-from lazybo.study import structured
-from lazybo.study.attributes import REPEAT_KEY
-from lazybo.study.replay import Replayed
-from lazybo.study.store import Store
-from lazybo.study.trial import measured_constraints, metrics_of, violates
+from lazybo.report import (
+    MOST_SHOWN,
+    Advice,
+    Facts,
+    ModelFacts,
+    Ranges,
+    advise,
+    chances_shown,
+    equal_values_of,
+    in_words,
+    model_facts_of,
+    records,
+    unless_missing,
+)
+from lazybo.run import DEVICE, STOPPED_KEY, describe_stop
+from lazybo.search import Contender
+from lazybo.space import text_of
+from lazybo.study import REPEAT_KEY, Replayed, Store, measured_constraints, metrics_of, structured, violates
 
 COLOURS = {
     "complete": "green",
@@ -280,9 +285,9 @@ def print_details(record: Record, facts: Facts) -> None:
         _print_outlook(record)
         _print_ranges(record)
     if record["earlier"]:
-        shares = _first(f"{each['name']!r} {percent(each['share'])}" for each in record["earlier"])
+        shares = _first(f"{each['name']!r} {texts.percent(each['share'])}" for each in record["earlier"])
         none = max(0.0, 1.0 - sum(each["share"] for each in record["earlier"]))
-        console.line(f"like the earlier studies {shares}; like none of them {percent(none)}", soft_wrap=True)
+        console.line(f"like the earlier studies {shares}; like none of them {texts.percent(none)}", soft_wrap=True)
     _print_list("failures", map(_failure_line, record["failures"]))
     _print_list("running", map(_running_line, record["running"]))
 
@@ -299,8 +304,12 @@ def _print_progress(record: Record) -> None:
         console.line(f"trials by device: {shares}", style="dim")
     epochs = record["epochs"]
     if epochs and epochs["stopped"]:
-        trained, in_full, trainings = epochs["trained"], epochs["in_full"], counted(epochs["trainings"], "training")
-        saved = f"{trained} of {counted(in_full, 'epoch')} trained ({percent(1 - trained / in_full)} saved)"
+        trained, in_full, trainings = (
+            epochs["trained"],
+            epochs["in_full"],
+            texts.counted(epochs["trainings"], "training"),
+        )
+        saved = f"{trained} of {texts.counted(in_full, 'epoch')} trained ({texts.percent(1 - trained / in_full)} saved)"
         console.line(f"{saved}, {epochs['stopped']} of {trainings} stopped")
 
 
@@ -322,7 +331,7 @@ def _print_ranges(record: Record) -> None:
 def _range_cells(found: Record | None) -> list[console.Cell]:
     if found is None:
         return ["", ""]
-    return [(in_words(found["low"], found["high"], found["choices"]), "green"), percent(found["probability"])]
+    return [(in_words(found["low"], found["high"], found["choices"]), "green"), texts.percent(found["probability"])]
 
 
 def _print_outlook(record: Record) -> None:
@@ -332,7 +341,7 @@ def _print_outlook(record: Record) -> None:
         shares = chances_shown(contenders, record["best"]["number"], record["best"]["params"])
         console.line(f"probability of being the best (ties count for both): {shares}", soft_wrap=True)
     if record["repeats"]:
-        console.line(f"{counted(record['repeats'], 'repeat')} in the final check")
+        console.line(f"{texts.counted(record['repeats'], 'repeat')} in the final check")
     if record["expected_gain"]:
         counts = ", ".join(record["expected_gain"])
         gains = ", ".join(f"{gain:.2g}" for gain in record["expected_gain"].values())
@@ -356,7 +365,7 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 
 def _failure_line(row: Record) -> str:
     where = f", {row['output']}" if row["output"] else ""
-    reason = shortened(console.clean(row["reason"]), REASON_LENGTH)
+    reason = texts.shortened(console.clean(row["reason"]), REASON_LENGTH)
     return f"{row['count']} × {reason} (last: trial {row['last']}{where})"
 
 
@@ -377,7 +386,7 @@ def print_front(facts: Facts) -> None:
     front = front_records(facts)
     names = [f"{name} ({each})" for name, each in zip(facts.objectives, facts.directions, strict=True)]
     params = list(dict.fromkeys(name for trial in front for name in trial["params"]))
-    console.line(("front ", "bold"), f"{counted(len(front), 'trial')} that no other dominates")
+    console.line(("front ", "bold"), f"{texts.counted(len(front), 'trial')} that no other dominates")
     rows: list[list[console.Cell]] = [
         [
             f"  {trial['number']}",
@@ -422,7 +431,7 @@ def _print_configuration(best: Record, importances: Mapping[str, float] | None =
     names += [name for name in params if name not in names]
     rows: list[list[console.Cell]] = []
     for name in names:
-        share = [percent(shares[name]) if name in shares else ""] if shares else []
+        share = [texts.percent(shares[name]) if name in shares else ""] if shares else []
         rows.append([f"  {name}", (console.short(params[name]), "green"), *share])
     headings = ["  parameter", "value", "importance"] if shares else ["", ""]
     console.table(headings, rows, left=("  parameter", "value", ""))

@@ -27,17 +27,21 @@ from lazybo.cli.plan import (
     make_plan,
 )
 from lazybo.cli.settings import open_checked
-from lazybo.core.text import shortened
-from lazybo.programs.program import NO_VALUE, ON_STDERR, Program, last_lines
-from lazybo.report.records import reason_of
-from lazybo.run.failure import NothingCompleted
-from lazybo.run.limits import STOPPED_KEY, StopReason, Tally
-from lazybo.run.loop import shows_bar
-from lazybo.run.optimize import optimize
-from lazybo.study.attributes import REPEAT_KEY, failure_of
-from lazybo.study.definition import REMEDY, open_study
-from lazybo.study.store import Store
-from lazybo.study.trial import is_paused, measured_constraints, names_of, violates
+from lazybo.core import texts
+from lazybo.programs import NO_VALUE, ON_STDERR, Program, last_lines
+from lazybo.report import reason_of
+from lazybo.run import STOPPED_KEY, NothingCompleted, StopReason, Tally, optimize, shows_bar
+from lazybo.study import (
+    REMEDY,
+    REPEAT_KEY,
+    Store,
+    failure_of,
+    is_paused,
+    measured_constraints,
+    names_of,
+    open_study,
+    violates,
+)
 
 # Lines of output to show if a program gave no value, and the length of a reason in a trial's line.
 LINES_SHOWN, REASON_LENGTH = 5, 160
@@ -358,8 +362,8 @@ class LogLines:
     def _failure(self, trial: FrozenTrial) -> str:
         reason = reason_of(trial)
         self._reasons[reason] = times = self._reasons.get(reason, 0) + 1
-        short = shortened(reason, REASON_LENGTH)
-        return f"failed: {short}" if times == 1 else f"failed: {shortened(reason, 40)} again ({times} times)"
+        short = texts.shortened(reason, REASON_LENGTH)
+        return f"failed: {short}" if times == 1 else f"failed: {texts.shortened(reason, 40)} again ({times} times)"
 
     def _count(self, trial: FrozenTrial) -> None:
         """Count a trial; the best is the first of the best feasible ones."""

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
-from lazybo.core.checks import Array, as_array, as_shape, finite
+from lazybo.core import Array, checks
 
 PANEL_ROWS = 256
 PIVOT_FLOOR = 1e-10
@@ -200,12 +200,12 @@ class GrowingCholesky:
     def _checked(self, cross: ArrayLike, block: ArrayLike) -> tuple[Array, Array]:
         if np.ndim(block) == 0:
             block = np.reshape(block, (1, 1))
-        block = as_array("block", block, 2)
+        block = checks.as_array("block", block, 2)
         t = len(block)
         if np.ndim(cross) == 1 and t == 1:
             cross = np.reshape(cross, (-1, 1))
-        block = as_shape("block", block, (t, t))
-        cross = as_shape("cross", cross, (self._n, t))
+        block = checks.as_shape("block", block, (t, t))
+        cross = checks.as_shape("cross", cross, (self._n, t))
         if t and not np.diagonal(block).min() > 0:
             raise ValueError(
                 f"the diagonal of block must be positive, but its smallest entry is {np.diagonal(block).min()}"
@@ -282,7 +282,7 @@ class GrowingCholesky:
             raise ValueError(f"the right-hand side must be an array of numbers: {error}") from None
         if x.ndim not in (1, 2) or len(x) != self._n:
             raise ValueError(f"the right-hand side must have shape ({self._n},) or ({self._n}, m), not {x.shape}")
-        return finite("the right-hand side", x)
+        return checks.finite("the right-hand side", x)
 
 
 def inverse_from(lower: Array) -> Array:

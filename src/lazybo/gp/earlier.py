@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, as_array, finite, finite_number, positive
+from lazybo.core import Array, checks, one_thread
 from lazybo.gp.fit import Data, Learned, learn_together, subset
 from lazybo.gp.kernels.base import BLOCK_POINTS, Kernel, PriorMean
 from lazybo.gp.priors import Priors
@@ -106,16 +105,16 @@ class Related:
     @staticmethod
     def parse(state: Mapping[str, Any]) -> "Related":
         """The inverse of `state`."""
-        weights, shares = (as_array(name, state[name], 1) for name in ("weights", "shares"))
-        offset = finite_number("offset", state["offset"])
-        if abs(offset) > LARGEST_SHIFT or np.abs(finite("weights", weights)).max(initial=0.0) > LARGEST_SHIFT:
+        weights, shares = (checks.as_array(name, state[name], 1) for name in ("weights", "shares"))
+        offset = checks.finite_number("offset", state["offset"])
+        if abs(offset) > LARGEST_SHIFT or np.abs(checks.finite("weights", weights)).max(initial=0.0) > LARGEST_SHIFT:
             raise ValueError(f"its offset and its weights must be at most {LARGEST_SHIFT:g}")
         return Related(
             offset=offset,
             weights=weights,
-            shares=finite("shares", shares),
-            none=finite_number("none", state["none"]),
-            residual=positive("residual", state["residual"]),
+            shares=checks.finite("shares", shares),
+            none=checks.finite_number("none", state["none"]),
+            residual=checks.positive("residual", state["residual"]),
         )
 
 

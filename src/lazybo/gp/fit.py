@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
-from lazybo.gp.evidence import Workspace, evidence, minimise
+from lazybo.core import Array, one_thread
 from lazybo.gp.kernels.base import Kernel
+from lazybo.gp.marginal import Workspace, evidence, minimise
 from lazybo.gp.priors import NOISY, Hypothesis, K, Priors, prior_kernel
 from lazybo.gp.targets import relative_variances
 

@@ -16,8 +16,7 @@ U       points to predict at                                                 (m,
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
+from lazybo.core import Array, one_thread
 from lazybo.gp.kernels.base import Kernel
 from lazybo.gp.posterior import MomentGradients, Moments, root_of
 from lazybo.gp.process import Process, as_targets, as_variances, read_only

@@ -30,12 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
+from lazybo.core import Array, one_thread
 from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.gp.evidence import likelihood
 from lazybo.gp.kernels.base import Column, upper
 from lazybo.gp.kernels.matern import Matern52
+from lazybo.gp.marginal import likelihood
 
 # Parameters other than the length scales of kₓ: medians of their log-normal priors, spreads, lower and upper bounds.
 NAMES = ("level", "shape", "drift", "common", "own_shape", "own_level", "noise", "time_scale", "common_scale")

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
-from lazybo.core.checks import Array
+from lazybo.core import Array
 from lazybo.gp.posterior import LeftOut, Moments, NearField, Pool, leave_one_out
 from lazybo.gp.process import Process
 

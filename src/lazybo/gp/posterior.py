@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
+from lazybo.core import Array, one_thread
 
 if TYPE_CHECKING:
     from lazybo.gp.kernels.base import Kernel, PriorMean, Slope

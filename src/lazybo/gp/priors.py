@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.checks import Array, positive, shortened
+from lazybo.core import Array, checks
 from lazybo.gp.kernels.base import Kernel, Parameter
 from lazybo.gp.targets import Repeats
 
@@ -77,7 +77,7 @@ class Priors:
             if field.name != "like" and not (
                 field.name.endswith(("spread", "odds")) and getattr(self, field.name) == 0
             ):
-                given = positive(f"the prior's {field.name}", getattr(self, field.name))
+                given = checks.positive(f"the prior's {field.name}", getattr(self, field.name))
                 if field.name.endswith("spread") and not SMALLEST_SPREAD <= given <= LARGEST_SPREAD:
                     limits = f"0, or from {SMALLEST_SPREAD:g} to {LARGEST_SPREAD:g}"
                     raise ValueError(f"the prior's {field.name} must be {limits}, not {given:g}")
@@ -194,14 +194,14 @@ class Hypothesis(NamedTuple):
 def check_priors(priors: object) -> Priors:
     """Validated priors; the default ones for None."""
     if not isinstance(priors, Priors | None):
-        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {shortened(priors)}")
+        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {checks.shortened(priors)}")
     return priors or Priors()
 
 
 def priors_for(priors: Priors | None, noise: float | None, *, deterministic: bool) -> Priors | None:
     """The priors to use: without noise if the objective is deterministic. Contradictions raise a ValueError."""
     if not isinstance(deterministic, bool):
-        raise ValueError(f"deterministic must be True or False, not {shortened(deterministic)}")
+        raise ValueError(f"deterministic must be True or False, not {checks.shortened(deterministic)}")
     if not deterministic:
         return priors
     given = check_priors(priors)
@@ -209,8 +209,8 @@ def priors_for(priors: Priors | None, noise: float | None, *, deterministic: boo
         raise ValueError(
             f"deterministic=True excludes noise, but the priors expect a noise of {given.noise:g}; drop one of them"
         )
-    if noise is not None and positive("noise", noise) >= NOISY:
-        raise ValueError(f"deterministic=True excludes noise, but noise is {shortened(noise)}; drop one of them")
+    if noise is not None and checks.positive("noise", noise) >= NOISY:
+        raise ValueError(f"deterministic=True excludes noise, but noise is {checks.shortened(noise)}; drop one of them")
     return given.without_noise()
 
 

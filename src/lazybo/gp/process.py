@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, as_array, as_shape, finite, positive
+from lazybo.core import Array, checks, one_thread
 from lazybo.gp.cholesky import GrowingCholesky, inverted
 from lazybo.gp.kernels.base import Kernel, PriorMean, as_kernel
 from lazybo.gp.posterior import CHUNK_ROWS, MomentGradients, Moments, NearField
@@ -55,7 +54,7 @@ class Process:
 
     def __init__(self, kernel: Kernel, noise: float = 1e-6, prior: PriorMean | None = None) -> None:
         self.kernel = as_kernel(kernel)
-        self.noise = positive("noise", noise)
+        self.noise = checks.positive("noise", noise)
         self.prior = prior
         self.factor = GrowingCholesky()
         self.rebuilds = self.built = 0
@@ -160,7 +159,7 @@ class Process:
         """
         if as_kernel(kernel).columns != self.kernel.columns:
             raise ValueError("the new kernel must have the same columns as the old one")
-        noise = positive("noise", noise)
+        noise = checks.positive("noise", noise)
         known = self._known if variance is None else relative_variances(as_variances(variance, self.n), 1.0)
         z = kernel.features(self._x)
         factor, covariances = GrowingCholesky(), CovarianceCache()
@@ -292,16 +291,16 @@ class Process:
 
 def as_targets(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Array:
     """``values`` as doubles of this shape, finite or NaN."""
-    targets = as_array(name, values, len(shape))
+    targets = checks.as_array(name, values, len(shape))
     if targets.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, but has shape {targets.shape}")
-    finite(name, targets[~np.isnan(targets)])
+    checks.finite(name, targets[~np.isnan(targets)])
     return targets
 
 
 def as_variances(variance: ArrayLike, n: int) -> Array:
     """``variance`` as n finite numbers that are not negative."""
-    known = as_shape("variance", variance, (n,))
+    known = checks.as_shape("variance", variance, (n,))
     if (known < 0).any():
         raise ValueError(f"variance must not be negative, but its smallest entry is {known.min()}")
     return known

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import digamma, polygamma
 
-from lazybo.core.checks import Array, finite_number, whole
+from lazybo.core import Array, checks
 
 # Targets outside of these limits are solved in units of a power of two, so that nothing overflows.
 SMALL_TARGET, LARGE_TARGET = 1e-100, 1e100
@@ -127,9 +127,9 @@ class Warping:
     scale: float
 
     def __post_init__(self) -> None:
-        whole("the exponent of a warping", self.exponent, -MAX_EXPONENT, MAX_EXPONENT)
+        checks.whole("the exponent of a warping", self.exponent, -MAX_EXPONENT, MAX_EXPONENT)
         for name in ("middle", "width", "power", "shift", "scale"):
-            finite_number(f"{name} of a warping", getattr(self, name))
+            checks.finite_number(f"{name} of a warping", getattr(self, name))
         if not (0 < self.width <= LARGEST_SHIFT and SMALLEST_SCALE <= self.scale <= LARGEST_SHIFT):
             raise ValueError(f"a warping needs a width and a scale above 0, not {self.width} and {self.scale}")
         if not (POWERS[0] <= self.power <= POWERS[-1] and abs(self.shift) <= LARGEST_SHIFT):

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from lazybo.core.checks import is_number
-from lazybo.core.codec import from_json
-from lazybo.core.text import without_colours
-from lazybo.study.attributes import metric_at
+from lazybo.core import checks, codec, texts
+from lazybo.study import metric_at
 
 # A longer line is not kept in memory and cannot be a value.
 MAX_LINE = 1 << 20
@@ -223,7 +221,7 @@ def _from_match(match: re.Match[str]) -> Value | Step | None:
 
 
 def _text(line: bytes) -> str:
-    return without_colours(line.decode(errors="replace"))
+    return texts.without_colours(line.decode(errors="replace"))
 
 
 def _number(text: str | None) -> float | None:
@@ -235,7 +233,7 @@ def _number(text: str | None) -> float | None:
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        parsed = from_json(text)
+        parsed = codec.from_json(text)
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None
@@ -243,4 +241,4 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 def _is_double(thing: Any) -> bool:
     """Whether this is a number that fits into a double. Bools and larger integers are rejected."""
-    return is_number(thing) and (isinstance(thing, float) or abs(thing) <= sys.float_info.max)
+    return checks.is_number(thing) and (isinstance(thing, float) or abs(thing) <= sys.float_info.max)

@@ -29,15 +29,10 @@ from typing import IO, Any
 
 from optuna.exceptions import TrialPruned
 
-from lazybo.core.codec import object_from_json
-from lazybo.core.text import shortened
+from lazybo.core import codec, texts
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
-from lazybo.run.devices import Claim
-from lazybo.run.objective import Call, Given
-from lazybo.run.presence import Process, born
-from lazybo.run.trial import Trial
-from lazybo.run.worker import EvaluationFailed, TrialPaused
+from lazybo.run import Call, Claim, EvaluationFailed, Given, Process, Trial, TrialPaused, born
 
 # Seconds between SIGTERM and SIGKILL.
 GRACE = 5.0
@@ -159,7 +154,7 @@ class Program:
         for line in reversed(lines):
             found = self.reading.unreadable(line)
             if found is not None:
-                reason = f"value_regex matched {shortened(found, 100)!r}, but its group is not a number"
+                reason = f"value_regex matched {texts.shortened(found, 100)!r}, but its group is not a number"
                 return _no_value(reason, stdout)
         return _no_value(f"no line of its output is {self.reading}", stdout)
 
@@ -425,7 +420,7 @@ def running() -> list[subprocess.Popen[bytes]]:
 def end_survivor(folder: Path, grace: float = GRACE) -> bool:
     """Stop the program of this folder if it still runs and the process that started it is dead."""
     try:
-        record = object_from_json((folder / _PROCESS_FILE).read_bytes())
+        record = codec.object_from_json((folder / _PROCESS_FILE).read_bytes())
         program = Process.parse(record)
         parent = Process.parse({**record, "pid": record["parent"], "born": record["parent_born"]})
     except (OSError, ValueError, KeyError):

@@ -13,23 +13,19 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
-from lazybo.core.codec import Advised
+from lazybo.core import Array, codec, one_thread
 from lazybo.report import health, predictions, records
+from lazybo.report.good_ranges import Ranges, ranges_of
 from lazybo.report.page_data import portable_model
-from lazybo.report.ranges import Ranges, ranges_of
-from lazybo.search.optimizer import Optimizer
-from lazybo.search.predictions import Contender, Predictor
-from lazybo.search.queries import Relation
-from lazybo.study.model import model_of
-from lazybo.study.store import Store
-from lazybo.study.trial import (
+from lazybo.search import Contender, Optimizer, Predictor, Relation
+from lazybo.study import (
+    Store,
     complete_trials,
     constraints_of,
     directions_of,
     feasible_trials,
     front_of,
+    model_of,
     names_of,
     point_of,
 )
@@ -118,7 +114,7 @@ class NoModel:
     """Why a study has no model, as a sentence; ``error`` is set if what is kept with the study cannot be read."""
 
     reason: str
-    error: Advised | None = None
+    error: codec.Advised | None = None
 
 
 @one_thread()
@@ -134,7 +130,7 @@ def model_facts_of(facts: Facts) -> ModelFacts | NoModel:
         optimizer.learn()
         predictors = [optimizer.model.predictor(j) for j in range(len(facts.objectives))]
     except ValueError as error:
-        return NoModel(f"There is no model: {error}.", error if isinstance(error, Advised) else None)
+        return NoModel(f"There is no model: {error}.", error if isinstance(error, codec.Advised) else None)
     gains = optimizer.model.gain_parts(HORIZONS).expected() if single and optimizer.planner.n_feasible else []
     return ModelFacts(
         optimizer,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from lazybo.core.checks import Array
-from lazybo.core.text import counted, percent, shortened
-from lazybo.space.space import Space
+from lazybo.core import Array, texts
+from lazybo.space import Space
 
 if TYPE_CHECKING:
     from lazybo.report.predictions import Noise, Quality
@@ -50,13 +49,13 @@ class Finding:
 def few_trials(complete: int, dim: int) -> Finding:
     """Whether there are enough values for a model of this many parameters."""
     enough = max(FEW_TRIALS, 2 * dim)
-    values = f"{counted(complete, 'trial')} {'has' if complete == 1 else 'have'} completed"
+    values = f"{texts.counted(complete, 'trial')} {'has' if complete == 1 else 'have'} completed"
     if complete >= enough:
         return Finding("trials", "good", "Enough trials for a model", f"{values}.")
     if not complete:
         text = "No trial has completed, so there is no best one and no model. See the failures, or wait."
         return Finding("trials", "warning", "No values yet", text)
-    text = f"{values}; with {counted(dim, 'parameter')} the model says little before about {enough}. Run more."
+    text = f"{values}; with {texts.counted(dim, 'parameter')} the model says little before about {enough}. Run more."
     return Finding("trials", "note", "Few trials so far", text)
 
 
@@ -65,10 +64,10 @@ def many_failures(failed: int, ended: int, reasons: "Sequence[Failures]") -> Fin
     if not ended:
         return None
     if not failed:
-        return Finding("failures", "good", "No failures", f"None of {counted(ended, 'trial')} failed.")
+        return Finding("failures", "good", "No failures", f"None of {texts.counted(ended, 'trial')} failed.")
     most = reasons[0]
-    why = f"The most frequent reason ({len(most.numbers)} ×): {shortened(most.reason, REASON_LENGTH)}"
-    text = f"{failed} of {counted(ended, 'trial')} failed ({percent(failed / ended)}). {why}"
+    why = f"The most frequent reason ({len(most.numbers)} ×): {texts.shortened(most.reason, REASON_LENGTH)}"
+    text = f"{failed} of {texts.counted(ended, 'trial')} failed ({texts.percent(failed / ended)}). {why}"
     if failed / ended > MANY_FAILURES and failed >= 3:
         return Finding("failures", "warning", "Many trials fail", text)
     return Finding("failures", "note", "Some trials fail", text)
@@ -78,11 +77,11 @@ def few_feasible(feasible: int, complete: int, constraints: Sequence[str]) -> Fi
     """Whether enough of the completed trials satisfy the measured constraints."""
     if not constraints or not complete:
         return None
-    names, completed = ", ".join(constraints), counted(complete, "completed trial")
+    names, completed = ", ".join(constraints), texts.counted(complete, "completed trial")
     if not feasible:
         text = f"None of {completed} satisfies {names}. Relax a bound, or give feasible initial trials."
         return Finding("feasible", "warning", "Nothing is feasible yet", text)
-    text = f"{feasible} of {completed} satisfy {names} ({percent(feasible / complete)}); only these count."
+    text = f"{feasible} of {completed} satisfy {names} ({texts.percent(feasible / complete)}); only these count."
     rare = feasible / complete < FEW_FEASIBLE
     return Finding("feasible", "note" if rare else "good", "Few feasible trials" if rare else "Feasible trials", text)
 
@@ -142,8 +141,9 @@ def predictions(quality: "Quality | None", noise: "Noise | None", objective: str
         return None
     of = _of(objective)
     text = (
-        f"Each value{of} predicted from all others: this explains {percent(max(quality.explained, 0.0))} of their "
-        f"variance, and {percent(quality.covered)} of the values are within their 95 % interval."
+        f"Each value{of} predicted from all others: this explains "
+        f"{texts.percent(max(quality.explained, 0.0))} of their "
+        f"variance, and {texts.percent(quality.covered)} of the values are within their 95 % interval."
     )
     noisy = noise is not None and noise.share > MUCH_NOISE
     if quality.covered < BAD_COVERED:
@@ -170,12 +170,13 @@ def noise_level(noise: "Noise | None", objective: str = "") -> Finding | None:
     size = f"By the model, a repeated measurement{of} varies by about ± {noise.deviation:.2g} (one standard deviation)"
     if noise.share > MUCH_NOISE:
         text = (
-            f"{size}, which is {percent(noise.share)} of the variance of all values. Single values say little: use the "
-            "recommended trial, average over repeats or folds, or run a final check (--confirm)."
+            f"{size}, which is {texts.percent(noise.share)} of the variance of all values. "
+            "Single values say little: use the recommended trial, average over repeats or folds, or run a "
+            "final check (--confirm)."
         )
         return Finding("noise", "warning", f"Noise dominates{of}", text)
     if noise.share > SOME_NOISE:
-        text = f"{size}, {percent(noise.share)} of the variance. The best value seen is partly luck."
+        text = f"{size}, {texts.percent(noise.share)} of the variance. The best value seen is partly luck."
         return Finding("noise", "note", f"The values{of} are noisy", text)
     return Finding("noise", "good", f"Little noise{of}", f"{size}.")
 

@@ -20,16 +20,14 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 import lazybo
-from lazybo.core.checks import shortened as shortened_value
-from lazybo.core.codec import write_whole
-from lazybo.core.text import counted, one_line, percent, shortened
+from lazybo.core import checks, codec, texts
 from lazybo.report.facts import Content, ModelFacts, content_of
+from lazybo.report.good_ranges import HEADINGS
 from lazybo.report.health import Finding
 from lazybo.report.page_data import as_json, data_of, name_of
 from lazybo.report.predictions import chances_shown
-from lazybo.report.ranges import HEADINGS
 from lazybo.report.records import Epochs, Failures
-from lazybo.search.predictions import Prediction, Recommendation
+from lazybo.search import Prediction, Recommendation
 
 # The files of the page, in this order.
 SCRIPTS = ("model.js", "charts.js", "explorer.js", "page.js")
@@ -50,9 +48,9 @@ def write_report(study: Study, path: str | Path) -> Path:
     several objectives, and failures. The report of a study without any value says what is missing.
     """
     if not isinstance(study, Study):
-        raise ValueError(f"study must be an Optuna study, not {shortened_value(study)}")
+        raise ValueError(f"study must be an Optuna study, not {checks.shortened(study)}")
     file = Path(path)
-    write_whole(file, page_of(content_of(study)))
+    codec.write_whole(file, page_of(content_of(study)))
     return file
 
 
@@ -190,7 +188,7 @@ def _health(findings: Sequence[Finding]) -> str:
     fine = Finding("fine", "good", "Nothing to worry about", "All checks passed.")
     body = f'<ul class="findings">{"".join(map(_finding, problems or [fine]))}</ul>'
     if good:
-        summary = f"{counted(len(good), 'check')} passed"
+        summary = f"{texts.counted(len(good), 'check')} passed"
         passed = "".join(map(_finding, good))
         body += f'\n<details><summary>{summary}</summary><ul class="findings">{passed}</ul></details>'
     return body
@@ -203,7 +201,7 @@ def _finding(found: Finding) -> str:
 
 def _sentence(text: str) -> str:
     """Our own text with names or errors in it; it may be longer than a name."""
-    return html.escape(one_line(text), quote=True)
+    return html.escape(texts.one_line(text), quote=True)
 
 
 # -------------------------------------------------------------- recommendation
@@ -297,7 +295,7 @@ def _explorer(content: Content, model: ModelFacts | None) -> str:
 def _related(model: ModelFacts) -> str:
     if not model.related:
         return ""
-    shown = _first(f"{escaped(each.name)} ({html.escape(percent(each.share))})" for each in model.related)
+    shown = _first(f"{escaped(each.name)} ({html.escape(texts.percent(each.share))})" for each in model.related)
     return (
         '\n<p class="fine">Earlier studies that the model has learned from, with the probability that this one is like '
         f"them: {shown}.</p>"
@@ -322,7 +320,8 @@ def _importances(content: Content, model: ModelFacts) -> str:
         largest = max(shares.values(), default=0.0) or 1.0
         bars = "".join(
             f'<li><span class="name">{escaped(name)}</span><span class="bar">'
-            f'<i style="width:{100 * share / largest:.1f}%"></i></span><span>{html.escape(percent(share))}</span></li>'
+            f'<i style="width:{100 * share / largest:.1f}%"></i></span>'
+            f"<span>{html.escape(texts.percent(share))}</span></li>"
             for name, share in shares.items()
         )
         title = f"<h3>{escaped(objective)}</h3>" if content.facts.several else ""
@@ -368,7 +367,7 @@ def _front(content: Content) -> str:
         *(_front_row(trial, names) for trial in trials),
     ]
     more = len(best) - len(trials)
-    left = f"<p>The front has {counted(more, 'more trial')}.</p>" if more else ""
+    left = f"<p>The front has {texts.counted(more, 'more trial')}.</p>" if more else ""
     table = f'<details><summary>As a table</summary><div class="scroll">{_table(rows, "plain")}</div>{left}</details>'
     missing = "" if trials else _missing("No trial satisfies all constraints yet, so there is no front.")
     body = f'{missing}<div class="chart" data-chart="front"></div>{table if trials else ""}'
@@ -384,8 +383,8 @@ def _curves(epochs: Epochs | None) -> str:
     if epochs is not None and epochs.stopped:
         share = 1 - epochs.trained / epochs.in_full
         saved = (
-            f"<p>{epochs.stopped} of {counted(epochs.trainings, 'training')} stopped early: {epochs.trained} of "
-            f"{counted(epochs.in_full, 'epoch')} trained ({html.escape(percent(share))} saved).</p>"
+            f"<p>{epochs.stopped} of {texts.counted(epochs.trainings, 'training')} stopped early: {epochs.trained} of "
+            f"{texts.counted(epochs.in_full, 'epoch')} trained ({html.escape(texts.percent(share))} saved).</p>"
         )
     lead = "The values that trials have reported, and forecasts for those that have not ended."
     return _section("curves", "Learning curves", f'<div class="chart" data-chart="curves"></div>{saved}', lead)
@@ -406,10 +405,10 @@ def _failures(failures: Sequence[Failures]) -> str:
         numbers = ", ".join(map(str, found.numbers[-MOST_NUMBERS:]))
         more = "…, " if len(found.numbers) > MOST_NUMBERS else ""
         where = f'<br><span class="fine">{escaped(found.output)}</span>' if found.output else ""
-        reason = html.escape(shortened(one_line(found.reason), REASON_LENGTH))
+        reason = html.escape(texts.shortened(texts.one_line(found.reason), REASON_LENGTH))
         rows.append([str(len(found.numbers)), f"<code>{reason}</code>{where}", more + numbers])
     left = len(failures) - MOST_FAILURES
-    rest = f"<p>Not shown: {counted(left, 'more reason')}.</p>" if left > 0 else ""
+    rest = f"<p>Not shown: {texts.counted(left, 'more reason')}.</p>" if left > 0 else ""
     return _section("failures", "Failures", _table(rows, "failures") + rest, "Failed trials, grouped by their errors.")
 
 

@@ -34,19 +34,11 @@ from numpy.typing import NDArray
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
-from lazybo.core.text import printable, shortened, without_password
-from lazybo.gp.kernels.base import PriorMean
-from lazybo.gp.mixture import Posterior
-from lazybo.gp.posterior import NO_VALUE
-from lazybo.gp.process import Process
-from lazybo.search.acquisition import MIN_STD
-from lazybo.search.optimizer import Optimizer
-from lazybo.search.predictions import INTERVAL, WIDENED, Limit, Predictor
-from lazybo.space.kinds import text_of
-from lazybo.space.space import Space, places_of
-from lazybo.study.trial import point_of
+from lazybo.core import Array, one_thread, texts
+from lazybo.gp import NO_VALUE, Posterior, PriorMean, Process
+from lazybo.search import INTERVAL, MIN_STD, WIDENED, Limit, Optimizer, Predictor
+from lazybo.space import Space, places_of, text_of
+from lazybo.study import point_of
 
 if TYPE_CHECKING:
     from lazybo.report.facts import Content, Facts, ModelFacts
@@ -79,7 +71,7 @@ def _finite(thing: Any) -> Any:
 
 def name_of(text: object) -> str:
     """A name or a choice as a page can show it."""
-    return shortened(printable(without_password(str(text))), NAME_LENGTH)
+    return texts.shortened(texts.printable(texts.without_password(str(text))), NAME_LENGTH)
 
 
 def data_of(content: "Content") -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from lazybo.core.text import counted, percent, printable, shortened
+from lazybo.core import texts
 from lazybo.report.predictions import Coordinates, Slice
 from lazybo.report.records import Front, History, LearningCurve, LearningCurves, Times
-from lazybo.search.predictions import Recommendation
+from lazybo.search import Recommendation
 
 try:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ def draw_history(record: History, title: str, recommended: Recommendation | None
             axes.plot(numbers, [0.02] * len(numbers), mark, color=colour, ms=7, label=name, transform=at_bottom)
     beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
     if beyond:
-        _note(axes, f"{counted(beyond, 'value')} beyond this range")
+        _note(axes, f"{texts.counted(beyond, 'value')} beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -127,7 +127,7 @@ def draw_curves(record: LearningCurves, title: str) -> Figure:
     axes.set_ylim(limits)
     beyond = sum(any(not limits[0] <= value <= limits[1] for value in _points(curve)[1]) for curve in record.curves)
     if beyond:
-        _note(axes, f"{counted(beyond, 'curve')} in part beyond this range")
+        _note(axes, f"{texts.counted(beyond, 'curve')} in part beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -244,14 +244,14 @@ def draw_importances(record: Mapping[str, float], title: str) -> Figure:
     shown = list(record.items())[:BARS]
     figure, axes = _figure(title, size=(8.0, 0.3 * len(shown) + 1.1))
     bars = axes.barh(range(len(shown)), [share for _, share in shown], color=BLUE, height=0.65)
-    axes.bar_label(bars, [percent(share) for _, share in shown], padding=3, fontsize=8)
+    axes.bar_label(bars, [texts.percent(share) for _, share in shown], padding=3, fontsize=8)
     axes.set_yticks(range(len(shown)), [_cut(name, 40) for name, _ in shown])
     axes.invert_yaxis()
     axes.set_xlim(0.0, 1.12 * max((share for _, share in shown), default=0.0) or 1.0)
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     if len(record) > len(shown):
-        _note(axes, f"{counted(len(record) - len(shown), 'more parameter')} with less")
+        _note(axes, f"{texts.counted(len(record) - len(shown), 'more parameter')} with less")
     return figure
 
 
@@ -430,9 +430,9 @@ def _label(value: Any) -> str:
 
 
 def _cut(text: str, length: int = LABEL_LENGTH) -> str:
-    return plain(shortened(printable(text), length))
+    return plain(texts.shortened(texts.printable(text), length))
 
 
 def plain(text: str) -> str:
     """Text that matplotlib shows unchanged: a dollar sign would start a formula."""
-    return printable(text).replace("$", r"\$")
+    return texts.printable(text).replace("$", r"\$")

@@ -14,23 +14,20 @@ from optuna.distributions import BaseDistribution
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, finite_number, hinting, shortened
-from lazybo.core.text import percent
-from lazybo.report.ranges import Ranges, along, columns_of, ranges_of
-from lazybo.search.optimizer import Optimizer
-from lazybo.search.predictions import HALF_WIDTH, Contender, Prediction, Predictor, Recommendation
-from lazybo.space.feasible import Feasibility
-from lazybo.space.space import Predicate, Space
-from lazybo.study.model import StudyModel, model_of
-from lazybo.study.store import Store
-from lazybo.study.trial import (
+from lazybo.core import Array, checks, one_thread, texts
+from lazybo.report.good_ranges import Ranges, along, columns_of, ranges_of
+from lazybo.search import HALF_WIDTH, Contender, Optimizer, Prediction, Predictor, Recommendation
+from lazybo.space import Feasibility, Predicate, Space
+from lazybo.study import (
+    Store,
+    StudyModel,
     best_trial,
     complete_trials,
     constraints_of,
     directions_of,
     evaluations_of,
     feasible_trials,
+    model_of,
     most_promising,
     point_of,
 )
@@ -194,7 +191,9 @@ def _maximizes(study: Study) -> bool:
 
 
 @one_thread()
-@hinting(dict.fromkeys(("within", "tolerance", "margin", "threshold"), "use distance=, in units of the objective"))
+@checks.hinting(
+    dict.fromkeys(("within", "tolerance", "margin", "threshold"), "use distance=, in units of the objective")
+)
 def ranges(study: Study, *, distance: float | None = None) -> Ranges:
     """For each parameter the range in which values stay within a distance of the best, by the model of a study.
 
@@ -204,9 +203,9 @@ def ranges(study: Study, *, distance: float | None = None) -> Ranges:
     any Optuna study with one objective. Parameters with structure have no ranges.
     """
     if not isinstance(study, Study):
-        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
-    if distance is not None and finite_number("distance", distance) < 0:
-        raise ValueError(f"distance must be at least 0, not {shortened(distance)}")
+        raise ValueError(f"study must be an Optuna study, not {checks.shortened(study)}")
+    if distance is not None and checks.finite_number("distance", distance) < 0:
+        raise ValueError(f"distance must be at least 0, not {checks.shortened(distance)}")
     optimizer = model_for(study).optimizer
     predictor, trials = optimizer.model.predictor(), Store(study).trials()
     return ranges_of(optimizer, predictor, recommended_of(study, trials, predictor), distance)
@@ -226,7 +225,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
     best values are compared.
     """
     if not isinstance(study, Study):
-        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
+        raise ValueError(f"study must be an Optuna study, not {checks.shortened(study)}")
     predictor, trials = predictor_of(study), Store(study).trials()
     if feasible is not None:
         space = predictor.space
@@ -272,7 +271,7 @@ def chances_shown(contenders: Sequence[Contender], best: int, params: Mapping[st
     listed = list(range(min(len(contenders), MOST_SHOWN)))
     if place is not None and place not in listed:
         listed[-1] = place
-    words = ", ".join(f"trial {contenders[i].number} {percent(contenders[i].chance)}" for i in listed)
+    words = ", ".join(f"trial {contenders[i].number} {texts.percent(contenders[i].chance)}" for i in listed)
     more = f" and {len(contenders) - len(listed)} more" if len(contenders) > len(listed) else ""
     return words + more + (f"; trial {best}, the best seen, is not among them" if place is None else "")
 

@@ -8,14 +8,20 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.blas import one_thread
-from lazybo.core.text import one_line
-from lazybo.study.attributes import failure_of
-from lazybo.study.definition import reporting_of
-from lazybo.study.model import model_of
-from lazybo.study.store import Store
-from lazybo.study.training_curves import Ending
-from lazybo.study.trial import complete_trials, directions_of, feasible_trials, front_of, is_paused, names_of
+from lazybo.core import one_thread, texts
+from lazybo.study import (
+    Ending,
+    Store,
+    complete_trials,
+    directions_of,
+    failure_of,
+    feasible_trials,
+    front_of,
+    is_paused,
+    model_of,
+    names_of,
+    reporting_of,
+)
 
 # With more stopped trainings than this, their forecasts are not shown: they would hide the forecasts of running ones.
 FEW_STOPPED = 8
@@ -247,7 +253,7 @@ class Failures:
 def reason_of(trial: FrozenTrial) -> str:
     """Why a trial failed, without paths, which differ from trial to trial."""
     reason = failure_of(trial).get("summary", trial.system_attrs.get("fail_reason", "no reason is known"))
-    return one_line(str(reason))
+    return texts.one_line(str(reason))
 
 
 def failures(trials: Sequence[FrozenTrial]) -> list[Failures]:

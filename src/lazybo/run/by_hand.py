@@ -15,16 +15,30 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.core.checks import finite_number, positive, shortened
+from lazybo.core import checks
 from lazybo.run.goals import Goals
-from lazybo.search.options import Options
-from lazybo.space.space import Space
-from lazybo.study.attributes import CORRECTIONS_KEY, DRIVER_KEY, SECONDS_KEY, SKIPPED_KEY, VARIANCE_KEY, of_trial
-from lazybo.study.definition import options_digest
-from lazybo.study.ledger import Entry, Result, open_ledger
-from lazybo.study.model import StudyModel, open_model
-from lazybo.study.store import Store
-from lazybo.study.trial import SECONDS, as_attributes, as_given, is_cost, is_paused
+from lazybo.search import Options
+from lazybo.space import Space
+from lazybo.study import (
+    CORRECTIONS_KEY,
+    DRIVER_KEY,
+    SECONDS,
+    SECONDS_KEY,
+    SKIPPED_KEY,
+    VARIANCE_KEY,
+    Entry,
+    Result,
+    Store,
+    StudyModel,
+    as_attributes,
+    as_given,
+    is_cost,
+    is_paused,
+    of_trial,
+    open_ledger,
+    open_model,
+    options_digest,
+)
 
 TOLD = (TrialState.COMPLETE, TrialState.FAIL)
 FAILED = "the experiment failed"
@@ -135,7 +149,9 @@ class ByHand:
         corrections = trial.user_attrs.get(CORRECTIONS_KEY, [])
         if not isinstance(corrections, list):
             where = of_trial(CORRECTIONS_KEY, number)
-            raise ValueError(f"{where} must be a list, not {shortened(corrections)}; set it to [] with set_user_attr")
+            raise ValueError(
+                f"{where} must be a list, not {checks.shortened(corrections)}; set it to [] with set_user_attr"
+            )
         if not self._ledger.correct(Entry(trial._trial_id, number, trial.params), result, len(corrections)):
             raise ValueError(f"trial {number} was corrected by somebody else just now; look at it and try again")
         self._store.forget()
@@ -219,7 +235,7 @@ class ByHand:
         if measured.variance is not None:
             system[VARIANCE_KEY] = self._variance(measured.variance)
         if measured.seconds is not None:
-            system[SECONDS_KEY] = positive("seconds", measured.seconds)
+            system[SECONDS_KEY] = checks.positive("seconds", measured.seconds)
         user = dict(measured.metrics)
         if measured.values is None:
             known = {bound.metric for bound in self.goals.bounds} <= user.keys()
@@ -235,7 +251,7 @@ class ByHand:
                 f"the value of {' and of '.join(lacking)} is missing; if it cannot be measured, the "
                 "experiment failed: what was measured all the same is kept with it"
             )
-        values = tuple(finite_number("the value", value) for value in measured.values)
+        values = tuple(checks.finite_number("the value", value) for value in measured.values)
         self._check_cost(measured)
         return Result(TrialState.COMPLETE, None, user, {**system, **as_attributes(self._violations(user))}, values)
 
@@ -263,7 +279,7 @@ class ByHand:
             raise ValueError(f"expected {count} variance{'s' * (count > 1)}, one for each objective, not {len(given)}")
         for each in given:
             if not (math.isfinite(each) and each >= 0.0):
-                raise ValueError(f"a variance must be a number of at least 0, not {shortened(each)}")
+                raise ValueError(f"a variance must be a number of at least 0, not {checks.shortened(each)}")
         return given[0] if count == 1 else list(given)
 
 

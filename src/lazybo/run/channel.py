@@ -27,8 +27,7 @@ from optuna.trial import FrozenTrial, Trial
 from lazybo.run import plain
 from lazybo.run.forwarded import READS, WRITES, callers, cannot_stop, make_forwarded
 from lazybo.run.trial import DEVICE, Reporter, suggested
-from lazybo.study.ledger import open_ledger
-from lazybo.study.store import Store, with_retries
+from lazybo.study import Store, open_ledger, with_retries
 
 # Seconds between two writes of intermediate values.
 WRITE_INTERVAL = 0.5

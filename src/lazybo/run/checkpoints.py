@@ -45,11 +45,9 @@ from typing import Any, TypeAlias, TypeVar
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
-from lazybo.core.checks import is_number, shortened, whole
-from lazybo.core.codec import object_from_json, read_at_most, readable
+from lazybo.core import checks, codec
 from lazybo.run.presence import Process
-from lazybo.study.attributes import MAX_STORED, of_study
-from lazybo.study.store import Store, with_retries
+from lazybo.study import MAX_STORED, Store, of_study, with_retries
 
 # The common folder of the checkpoints of a study.
 CHECKPOINTS_KEY = "lazybo:checkpoints"
@@ -86,10 +84,10 @@ class _Saved:
     def parse(plain: Mapping[str, Any]) -> "_Saved":
         copy, value = plain["copy"], plain["value"]
         if not (isinstance(copy, str) and COPY_NAME.fullmatch(copy)):
-            raise ValueError(f"copy must be a name such as saved-7-1f2e3d4c, not {shortened(copy)}")
-        if not (is_number(value) or isinstance(value, list | dict)):
-            raise ValueError(f"value must be what a step yielded, not {shortened(value)}")
-        return _Saved(copy, whole("step", plain["step"], 1, MAX_STORED), value)
+            raise ValueError(f"copy must be a name such as saved-7-1f2e3d4c, not {checks.shortened(copy)}")
+        if not (checks.is_number(value) or isinstance(value, list | dict)):
+            raise ValueError(f"value must be what a step yielded, not {checks.shortened(value)}")
+        return _Saved(copy, checks.whole("step", plain["step"], 1, MAX_STORED), value)
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class _Owner:
     @staticmethod
     def parse(plain: Mapping[str, Any]) -> "_Owner":
         if not isinstance(plain["token"], str):
-            raise ValueError(f"token must be a string, not {shortened(plain['token'])}")
+            raise ValueError(f"token must be a string, not {checks.shortened(plain['token'])}")
         return _Owner(Process.parse(plain), plain["token"])
 
 
@@ -157,7 +155,7 @@ class Checkpoint:
             self.folder = self._place / f"{FILES}-{self._token}"
         found = self._read(STATE, _Saved.parse, "the training starts from its first step")
         if found is not None and not is_value(found.value):
-            said = f"its value {shortened(found.value)} is not one of this objective"
+            said = f"its value {checks.shortened(found.value)} is not one of this objective"
             self._say(f"{self._place / STATE} cannot be used: {said}; the training starts from its first step")
             found = None
         if found is not None:
@@ -317,7 +315,7 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
     known = store.attributes().get(CHECKPOINTS_KEY)
     if given is None and not isinstance(known, str | None):
         where = of_study(CHECKPOINTS_KEY, study.study_name)
-        raise ValueError(f"{where} must be a path, not {shortened(known)}; give the folder: checkpoints=")
+        raise ValueError(f"{where} must be a path, not {checks.shortened(known)}; give the folder: checkpoints=")
     root = (Path(given).expanduser() if given is not None else Path(known or _default_root(store))).absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -438,11 +436,11 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], _T]) -> _T | None:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise ValueError(f"{path} is not a file")
-        written = read_at_most(path, LARGEST)
+        written = codec.read_at_most(path, LARGEST)
     except FileNotFoundError:
         return None
-    with readable(str(path)):
-        return parse(object_from_json(written))
+    with codec.readable(str(path)):
+        return parse(codec.object_from_json(written))
 
 
 def _replace(path: Path, content: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from lazybo.core.checks import shortened
+from lazybo.core import checks
 
 # What CUDA, ROCm and Intel's oneAPI read. HIP_VISIBLE_DEVICES alone is enough for ROCm: its others count within it.
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
@@ -238,7 +238,7 @@ def _name(given: Any) -> str:
 
 
 def _not(given: object) -> str:
-    return f"not {shortened(given)}"
+    return f"not {checks.shortened(given)}"
 
 
 def check_visible(devices: Devices) -> None:

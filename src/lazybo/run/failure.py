@@ -7,7 +7,7 @@ from typing import Any
 
 from optuna.study import Study
 
-from lazybo.study.store import Store
+from lazybo.study import Store
 
 _logger = logging.getLogger("lazybo")
 

@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 from optuna.pruners import BasePruner, NopPruner, ThresholdPruner
 
-from lazybo.core.checks import (
-    DIRECTIONS,
-    Direction,
-    as_number,
-    check_directions,
-    finite_number,
-    is_number,
-    one_of,
-    shortened,
-)
-from lazybo.study.attributes import metric_at
+from lazybo.core import Direction, checks
+from lazybo.study import metric_at
 
 
 @dataclass(frozen=True)
@@ -67,9 +58,9 @@ class Goals:
         found = {}
         for bound in self.bounds:
             value = metric_at(metrics, bound.metric)
-            if not is_number(value) or math.isnan(as_number(bound.metric, value)):
+            if not checks.is_number(value) or math.isnan(checks.as_number(bound.metric, value)):
                 raise KeyError(bound.metric)
-            found[bound.name] = bound.violation(as_number(bound.metric, value))
+            found[bound.name] = bound.violation(checks.as_number(bound.metric, value))
         return found
 
     def reporting(self, reports: object) -> "Goals":
@@ -85,7 +76,7 @@ class Goals:
         names = f"one of {', '.join(map(repr, known))}, or " if known else ""
         raise ValueError(
             f"reports must be the objective that trial.report gives: {names}a position from 0 to {count - 1}, "
-            f"not {shortened(reports)}"
+            f"not {checks.shortened(reports)}"
         )
 
 
@@ -99,10 +90,10 @@ def check_goals(direction: object, constraints: object = None, reports: object =
     """
     bounds = check_bounds(constraints)
     if not isinstance(direction, Mapping):
-        return Goals(check_directions(direction), None, bounds).reporting(reports)
+        return Goals(checks.check_directions(direction), None, bounds).reporting(reports)
     if not direction or not all(isinstance(name, str) and name.strip() for name in direction):
-        raise ValueError(f"direction must be a dict of names and directions, not {shortened(direction)}")
-    checked = [one_of(f"the direction of {name!r}", each, DIRECTIONS) for name, each in direction.items()]
+        raise ValueError(f"direction must be a dict of names and directions, not {checks.shortened(direction)}")
+    checked = [checks.one_of(f"the direction of {name!r}", each, checks.DIRECTIONS) for name, each in direction.items()]
     return Goals(tuple(checked), tuple(direction), bounds).reporting(reports)
 
 
@@ -111,18 +102,18 @@ def check_bounds(constraints: object) -> tuple[Bound, ...]:
     if constraints is None:
         return ()
     if not isinstance(constraints, Mapping):
-        raise ValueError(f"constraints must be a dict such as {{'memory': 4e9}}, not {shortened(constraints)}")
+        raise ValueError(f"constraints must be a dict such as {{'memory': 4e9}}, not {checks.shortened(constraints)}")
     found = []
     for metric, given in constraints.items():
         if not isinstance(metric, str) or not metric.strip():
-            raise ValueError(f"constraints must have names of metrics as keys, not {shortened(metric)}")
+            raise ValueError(f"constraints must have names of metrics as keys, not {checks.shortened(metric)}")
         ends = given if isinstance(given, Sequence) and not isinstance(given, str) else (None, given)
         if len(ends) != 2 or all(end is None for end in ends):
             raise ValueError(
                 f"the constraint on {metric!r} must be a number, the largest that is feasible, or a pair (low, high) "
-                f"with None for an open end, not {shortened(given)}"
+                f"with None for an open end, not {checks.shortened(given)}"
             )
-        low, high = (end if end is None else finite_number(f"the constraint on {metric!r}", end) for end in ends)
+        low, high = (end if end is None else checks.finite_number(f"the constraint on {metric!r}", end) for end in ends)
         if low is not None and high is not None and low > high:
             raise ValueError(f"the constraint on {metric!r} is empty: {low:g} is more than {high:g}; give (low, high)")
         found += [Bound(metric, end, at_least) for end, at_least in ((low, True), (high, False)) if end is not None]

@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING, Any
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import finite_number, hinting_class, positive, seconds, whole
-from lazybo.core.codec import as_object, readable
+from lazybo.core import checks, codec
 from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
-from lazybo.study.attributes import REPEAT_KEY, of_study
-from lazybo.study.ledger import Result
-from lazybo.study.store import Store
-from lazybo.study.trial import is_paused, measured_constraints, seconds_of, violates
+from lazybo.study import REPEAT_KEY, Result, Store, is_paused, measured_constraints, of_study, seconds_of, violates
 
 if TYPE_CHECKING:
     from lazybo.run.worker import Outcome
-    from lazybo.search.optimizer import Optimizer
+    from lazybo.search import Optimizer
 
 # Why the last run started no more trials, a `StopReason`; None if it had all of them.
 STOPPED_KEY = "lazybo:stopped"
@@ -37,11 +33,11 @@ GAIN_KEY = "lazybo:gain"
 def check_count(name: str, value: object) -> int | None:
     """``value`` as a positive whole number; None stays None."""
     # No count is larger than sys.maxsize, which a double can hold.
-    return None if value is None else min(whole(name, value, 1), sys.maxsize)
+    return None if value is None else min(checks.whole(name, value, 1), sys.maxsize)
 
 
 def _seconds(name: str, value: object) -> float | None:
-    limit = seconds(name, value)
+    limit = checks.seconds(name, value)
     return limit if math.isfinite(limit) else None
 
 
@@ -54,7 +50,7 @@ def _limit(name: str, default: Any, check: Callable[..., Any], text: str, metava
     return field(default=default, metadata={"check": partial(check, name), "help": text, "metavar": metavar})
 
 
-@hinting_class({})
+@checks.hinting_class({})
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """When a run of `lazybo.optimize` ends, and what it tolerates. None sets no limit.
@@ -73,7 +69,7 @@ class Limits:
 
     timeout: float | None = _limit("timeout", None, _seconds, "Start no more trials after this time.", "SECONDS")
     target_value: float | None = _limit(
-        "target_value", None, _optional(finite_number), "Stop at this value or a better one.", "NUMBER"
+        "target_value", None, _optional(checks.finite_number), "Stop at this value or a better one.", "NUMBER"
     )
     patience: int | None = _limit(
         "patience", None, check_count, "Stop after this many trials in a row without a better value.", "N"
@@ -81,7 +77,7 @@ class Limits:
     min_gain: float | None = _limit(
         "min_gain",
         None,
-        _optional(positive),
+        _optional(checks.positive),
         "Stop when the next 10 trials are expected to gain less than this.",
         "NUMBER",
     )
@@ -89,11 +85,13 @@ class Limits:
     trial_timeout: float | None = _limit(
         "trial_timeout", None, _seconds, "Fail a trial that takes longer than this.", "SECONDS"
     )
-    retries: int = _limit("retries", 2, partial(whole, least=0), "How often to rerun a trial whose worker died.", "N")
+    retries: int = _limit(
+        "retries", 2, partial(checks.whole, least=0), "How often to rerun a trial whose worker died.", "N"
+    )
     confirm: int = _limit(
         "confirm",
         0,
-        partial(whole, least=0),
+        partial(checks.whole, least=0),
         "How many of the trials, the last ones, may repeat the best configurations.",
         "N",
     )
@@ -320,9 +318,9 @@ class GainLimit:
 
     def _earlier(self, searched: int) -> float:
         """The expected gain that ended the search of an earlier run after as many trials; infinite if there is none."""
-        with readable(of_study(GAIN_KEY, self._study.study_name), "search without min_gain"):
-            kept = as_object(Store(self._study).attributes().get(GAIN_KEY, {}))
-            return finite_number("gain", kept["gain"]) if kept.get("trials") == searched else math.inf
+        with codec.readable(of_study(GAIN_KEY, self._study.study_name), "search without min_gain"):
+            kept = codec.as_object(Store(self._study).attributes().get(GAIN_KEY, {}))
+            return checks.finite_number("gain", kept["gain"]) if kept.get("trials") == searched else math.inf
 
 
 # ---------------------------------------------------------------------- stopping

@@ -22,7 +22,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
-from lazybo.core.text import percent, printable
+from lazybo.core import texts
 from lazybo.run.channel import StudyReporter
 from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
@@ -33,14 +33,20 @@ from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.run.trial import Reporter
 from lazybo.run.worker import Outcome
-from lazybo.study.attributes import FAILURE_KEY, SECONDS_KEY, VARIANCE_KEY
-from lazybo.study.ledger import Entry, Result, open_ledger
-from lazybo.study.pruner import LazyPruner
-from lazybo.study.store import Store
-from lazybo.study.trial import as_attributes
+from lazybo.study import (
+    FAILURE_KEY,
+    SECONDS_KEY,
+    VARIANCE_KEY,
+    Entry,
+    LazyPruner,
+    Result,
+    Store,
+    as_attributes,
+    open_ledger,
+)
 
 if TYPE_CHECKING:
-    from lazybo.study.model import StudyModel
+    from lazybo.study import StudyModel
 
 _logger = logging.getLogger("lazybo")
 
@@ -375,7 +381,7 @@ class Progress:
             f"{running} running",
             f"{tally.infeasible} infeasible" if tally.infeasible else "",
             f"{tally.failed} failed" if tally.failed else "",
-            f"optimiser {percent(share)}",
+            f"optimiser {texts.percent(share)}",
         ]
         shown = ", ".join(filter(None, parts))
         if self._logs:
@@ -400,7 +406,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line above the bar, on standard error."""
-        tqdm.write(printable(text), file=sys.stderr)
+        tqdm.write(texts.printable(text), file=sys.stderr)
 
     def close(self) -> None:
         """Leave the bar as it is."""

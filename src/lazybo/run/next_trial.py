@@ -25,15 +25,28 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.run.open_trials import OpenTrials, Started
-from lazybo.search.curve_forecasts import MIN_COMPLETE
-from lazybo.study.attributes import ATTEMPTS_KEY, REPEAT_KEY, TO_END_KEY, announced_params, count_of
-from lazybo.study.ledger import Entry, Ledger, Params, was_enqueued
-from lazybo.study.training_curves import FACTOR, rungs
-from lazybo.study.trial import as_given, is_paused, measured_seconds, paused_step
+from lazybo.search import MIN_COMPLETE
+from lazybo.study import (
+    ATTEMPTS_KEY,
+    FACTOR,
+    REPEAT_KEY,
+    TO_END_KEY,
+    Entry,
+    Ledger,
+    Params,
+    announced_params,
+    as_given,
+    count_of,
+    is_paused,
+    measured_seconds,
+    paused_step,
+    rungs,
+    was_enqueued,
+)
 
 if TYPE_CHECKING:
     from lazybo.run.shared_study import SharedStudy
-    from lazybo.study.model import StudyModel
+    from lazybo.study import StudyModel
 
 # With this many workers or more, the next trial is proposed before a worker is free. Such a proposal cannot use the
 # next value, as if there were one more worker. With few workers this would cost too much, and they do not wait long.

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lazybo.core.checks import whole
+from lazybo.core import checks
 
 # An argument with one of these names gets the dict of all parameters, even next to arguments for single parameters.
 DICT_NAMES = ("params", "config")
@@ -260,7 +260,7 @@ class KFold:
         if not callable(objective):
             raise TypeError(f"the objective must be a function of (params, fold), not {objective!r}")
         self.objective = objective
-        self.k = whole("k", k, 2, MAX_FOLDS)
+        self.k = checks.whole("k", k, 2, MAX_FOLDS)
 
     def __call__(self, params: Mapping[str, Any]) -> float:
         """The mean, one fold after the other."""

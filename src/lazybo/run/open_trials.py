@@ -24,9 +24,7 @@ from lazybo.run.limits import Limits, or_inf
 from lazybo.run.objective import Call, mean_of, variance_of_mean
 from lazybo.run.trial import Reporter
 from lazybo.run.worker import NO_STEPS, Outcome, Steps, Task, evaluate
-from lazybo.study.attributes import ATTEMPTS_KEY
-from lazybo.study.ledger import Entry
-from lazybo.study.store import Store
+from lazybo.study import ATTEMPTS_KEY, Entry, Store
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]

@@ -21,9 +21,8 @@ from typing import Any
 import psutil
 from optuna.study import Study
 
-from lazybo.core.checks import is_number, shortened, whole
-from lazybo.study.attributes import MAX_STORED
-from lazybo.study.store import Store
+from lazybo.core import checks
+from lazybo.study import MAX_STORED, Store
 
 # Followed by ":" and the name of a driver: its machine, its process, and a count that rises.
 HEARTBEAT_KEY = "lazybo:heartbeat"
@@ -53,9 +52,9 @@ class Process:
     def parse(plain: Mapping[str, Any]) -> "Process":
         """A process as it was written. Raises a KeyError or a ValueError if that is damaged."""
         where, birth = plain["machine"], plain["born"]
-        if not isinstance(where, str) or not (birth is None or is_number(birth)):
-            raise ValueError(f"machine and born must be a string and a number, not {shortened((where, birth))}")
-        return Process(where, whole("pid", plain["pid"], 1, MAX_STORED), birth)
+        if not isinstance(where, str) or not (birth is None or checks.is_number(birth)):
+            raise ValueError(f"machine and born must be a string and a number, not {checks.shortened((where, birth))}")
+        return Process(where, checks.whole("pid", plain["pid"], 1, MAX_STORED), birth)
 
     @property
     def is_here(self) -> bool:

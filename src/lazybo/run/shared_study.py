@@ -23,14 +23,21 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.presence import Drivers
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY, REPEAT_KEY, count_of
-from lazybo.study.feed import Unannounced
-from lazybo.study.ledger import Entry, Ledger, Result
-from lazybo.study.store import Store
-from lazybo.study.trial import is_paused
+from lazybo.study import (
+    ATTEMPTS_KEY,
+    DRIVER_KEY,
+    REPEAT_KEY,
+    Entry,
+    Ledger,
+    Result,
+    Store,
+    Unannounced,
+    count_of,
+    is_paused,
+)
 
 if TYPE_CHECKING:
-    from lazybo.study.model import StudyModel
+    from lazybo.study import StudyModel
 
 # How many values a training with a checkpoint had reported when its driver last died.
 STEPS_KEY = "lazybo:steps"

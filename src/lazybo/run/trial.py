@@ -21,8 +21,8 @@ from optuna.study import Study
 
 from lazybo.run import plain
 from lazybo.run.devices import Claim, Devices
-from lazybo.space.distributions import allowed_values
-from lazybo.study.attributes import KIND_KEY, MAX_STORED
+from lazybo.space import allowed_values
+from lazybo.study import KIND_KEY, MAX_STORED
 
 # The attributes of a trial that say where it ran.
 DEVICE, SLOT = "device", "slot"

@@ -9,13 +9,12 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Space
-from lazybo.space.tables import MARK, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
-from lazybo.study.trial import as_given
+from lazybo.search import Optimizer
+from lazybo.space import MARK, Space, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
+from lazybo.study import as_given
 
 if TYPE_CHECKING:
-    from lazybo.search.optimizer import Optimizer
+    from lazybo.search import Optimizer
 
 _logger = logging.getLogger("lazybo")
 

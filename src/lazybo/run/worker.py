@@ -18,14 +18,14 @@ from typing import Any, Literal
 import numpy as np
 from optuna.exceptions import TrialPruned
 
-from lazybo.core.checks import is_number
+from lazybo.core import checks
 from lazybo.run import plain
 from lazybo.run.checkpoints import Checkpoint, opened
 from lazybo.run.devices import Devices
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.objective import Call
 from lazybo.run.trial import DefiningTrial, Reporter, SpaceError, Trial
-from lazybo.study.attributes import MAX_STORED, metric_at
+from lazybo.study import MAX_STORED, metric_at
 
 LARGEST = sys.float_info.max
 State = Literal["complete", "pruned", "paused", "failed", "invalid"]
@@ -311,7 +311,7 @@ def costed(outcome: Outcome, cost: str | None) -> Outcome:
     if cost is None or outcome.state != "complete":
         return outcome
     found = metric_at(outcome.metrics, cost)
-    if is_number(found) and found > 0.0:  # metrics are finite
+    if checks.is_number(found) and found > 0.0:  # metrics are finite
         return outcome
     text = f"the metric {cost!r} is the cost, so the objective must return it as a positive number"
     if found is None:

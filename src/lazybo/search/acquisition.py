@@ -44,8 +44,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import erfcx, expit, log_ndtr, logsumexp, ndtr
 
-from lazybo.core.checks import Array, one_of, shortened
-from lazybo.gp.mixture import Components
+from lazybo.core import Array, checks
+from lazybo.gp import Components
 
 # Smaller σ are raised to this: expected improvement divides by σ.
 MIN_STD = 1e-12
@@ -170,7 +170,7 @@ def check_acquisition(given: object) -> Acquisition:
     if callable(given):
         _try(given)
         return Acquisition(given)
-    return ACQUISITIONS[one_of("acquisition", given, tuple(ACQUISITIONS))]
+    return ACQUISITIONS[checks.one_of("acquisition", given, tuple(ACQUISITIONS))]
 
 
 def _try(function: Function) -> None:
@@ -181,7 +181,7 @@ def _try(function: Function) -> None:
     except Exception as error:  # the function is the user's: anything can go wrong in it
         raise ValueError(f"{expected}, but raised {type(error).__name__}: {error}") from error
     if not isinstance(found, Acquired) or [np.shape(part) for part in found] != [(2,)] * 3:
-        raise ValueError(f"{expected}, not {shortened(found)}")
+        raise ValueError(f"{expected}, not {checks.shortened(found)}")
 
 
 def _density(z: Array) -> Array:

@@ -33,11 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
-from lazybo.gp.kernels.base import Column
-from lazybo.gp.learning_curves import CurveKernel, CurveProcess, CurveRows, learn
-from lazybo.gp.targets import LARGEST, Warping, warping
+from lazybo.core import Array, one_thread
+from lazybo.gp import LARGEST, Column, CurveKernel, CurveProcess, CurveRows, Warping, learn, warping
 
 # Positions that are kept grow by this factor.
 THINNING = 1.5

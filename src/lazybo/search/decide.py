@@ -14,18 +14,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
-from lazybo.gp.earlier import EarlierTasks, portfolio
-from lazybo.gp.kernels.base import Kernel, coordinates_of, distances
+from lazybo.core import Array, one_thread
+from lazybo.gp import EarlierTasks, Kernel, coordinates_of, distances, portfolio
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.maximise import BEST_CENTERS, STARTS, Maximum, Surface, around, find_maxima
 from lazybo.search.models import Models
 from lazybo.search.output import Learning
 from lazybo.search.records import Index, Records
 from lazybo.search.results import Result, State
-from lazybo.space.feasible import FeasibleSet
-from lazybo.space.space import MAX_LISTED, Space, sobol
+from lazybo.space import MAX_LISTED, FeasibleSet, Space, sobol
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64

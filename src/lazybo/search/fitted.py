@@ -6,12 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from lazybo.core.checks import finite_number, positive, shortened, whole
-from lazybo.gp.earlier import Related
-from lazybo.gp.fit import Particle
-from lazybo.gp.kernels import Kernel
-from lazybo.gp.priors import NOISY
-from lazybo.gp.targets import Warping
+from lazybo.core import checks
+from lazybo.gp import NOISY, Kernel, Particle, Related, Warping
 
 # No study has more rows. A state that was edited may say so.
 MAX_COUNT = 2**53
@@ -85,18 +81,20 @@ class Fitted:
     def parse(self, state: Mapping[str, Any]) -> "Fitted":
         """The inverse of `state`. The kernel gets the columns of this one."""
         if not isinstance(state, Mapping):
-            raise ValueError(f"it must be a mapping, not {shortened(state)}")
+            raise ValueError(f"it must be a mapping, not {checks.shortened(state)}")
         if state["kernel"] != self.kernel.name:
             found = state["kernel"]
             raise ValueError(f"it has the kernel {found!r}, not {self.kernel.name!r}; give kernel={found!r}")
-        counts = {name: whole(name, state[name], 0, MAX_COUNT) for name in ("learned_at", "warped_at", "built_rows")}
+        counts = {
+            name: checks.whole(name, state[name], 0, MAX_COUNT) for name in ("learned_at", "warped_at", "built_rows")
+        }
         warpings = {name: Warping(*state[name]) if state[name] else None for name in ("warping", "built_warping")}
         if counts["built_rows"] and not warpings["built_warping"]:
             raise ValueError("its process was built, but there is no built_warping")
         kernel = usable(self.kernel.with_values(state["parameters"]))
-        found = Fitted(kernel, positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
+        found = Fitted(kernel, checks.positive("noise", state["noise"]), **counts, **warpings)  # type: ignore[arg-type]
         if "noise_range" in state:
-            least, most = (positive("noise_range", each) for each in state["noise_range"])
+            least, most = (checks.positive("noise_range", each) for each in state["noise_range"])
             found = replace(found, noise_range=(least, most))
         if "particles" in state:
             leading, *others = (_particle(self.kernel, *each) for each in state["particles"])
@@ -106,7 +104,7 @@ class Fitted:
         return replace(
             found,
             related=Related.parse(state["related"]),
-            related_at=whole("related_at", state["related_at"], 0, MAX_COUNT),
+            related_at=checks.whole("related_at", state["related_at"], 0, MAX_COUNT),
         )
 
 
@@ -117,7 +115,9 @@ def _plain(particle: Particle) -> list[Any]:
 def _particle(kernel: Kernel, values: Any, noise: Any, log_weight: Any) -> Particle:
     """The inverse of `_plain`."""
     return Particle(
-        usable(kernel.with_values(values)), positive("noise", noise), finite_number("log_weight", log_weight)
+        usable(kernel.with_values(values)),
+        checks.positive("noise", noise),
+        checks.finite_number("log_weight", log_weight),
     )
 
 

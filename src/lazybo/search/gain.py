@@ -28,10 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lazybo.core.checks import Array
-from lazybo.gp.mixture import Posterior
-from lazybo.gp.process import Process
-from lazybo.gp.targets import LARGEST, Warping
+from lazybo.core import Array
+from lazybo.gp import LARGEST, Posterior, Process, Warping
 from lazybo.search.acquisition import log_expected_improvement
 
 FUTURES = 32

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from lazybo.core.checks import Array
+from lazybo.core import Array
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 
 # A factor is at least this share of its first term: below it the difference of the two terms is a rounding error.

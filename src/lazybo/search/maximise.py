@@ -28,14 +28,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.checks import Array
-from lazybo.gp.kernels.base import Kernel, distances
-from lazybo.gp.mixture import Components, Posterior
-from lazybo.gp.posterior import NearField
+from lazybo.core import Array
+from lazybo.gp import Components, Kernel, NearField, Posterior, distances
 from lazybo.search.acquisition import Joint, averaged
 from lazybo.search.records import Index
-from lazybo.space.feasible import Feasibility
-from lazybo.space.space import Space
+from lazybo.space import Feasibility, Space
 
 POOL_CENTERS = 6
 BEST_CENTERS = 4

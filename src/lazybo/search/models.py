@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.checks import Array, shortened
-from lazybo.gp.earlier import EarlierTasks
+from lazybo.core import Array, checks
+from lazybo.gp import EarlierTasks
 from lazybo.search.acquisition import (
     WIDENING,
     Acquisition,
@@ -34,8 +34,7 @@ from lazybo.search.output import Constraint, Cost, FailureLabels, Learning, Obje
 from lazybo.search.records import Index, Records
 from lazybo.search.results import State
 from lazybo.search.surrogate import Current, Surrogate
-from lazybo.space.feasible import FeasibleSet
-from lazybo.space.space import Space
+from lazybo.space import FeasibleSet, Space
 
 # Points of the front around which the search starts.
 FRONT_CENTERS = 8
@@ -138,7 +137,7 @@ class Models:
     def parse(self, state: Mapping[str, Any]) -> dict[Output, Fitted]:
         """The inverse of `state`: what the model of each output has learned."""
         if not isinstance(state, Mapping):
-            raise ValueError(f"it must be a mapping, not {shortened(state)}")
+            raise ValueError(f"it must be a mapping, not {checks.shortened(state)}")
         states = [state, *state.get("others", [])]
         if len(states) != len(self.objectives):
             raise ValueError(f"it is of {len(states)} objectives, not {len(self.objectives)}")

@@ -12,12 +12,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from lazybo.core import text
-from lazybo.core.checks import Direction, check_directions, check_seed, hinting, whole
-from lazybo.core.codec import readable, write_whole
-from lazybo.gp.fit import Lag
-from lazybo.gp.kernels import Kernel
-from lazybo.gp.priors import Priors
+from lazybo.core import Direction, checks, codec, texts
+from lazybo.gp import Kernel, Lag, Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition, Function
 from lazybo.search.options import LocalModels, Options, check_sources
@@ -26,8 +22,7 @@ from lazybo.search.predictions import Recommendation
 from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_of, one_objective, signs_of
 from lazybo.search.records import Suggestion, Table, pending_row, result_row, rows_of
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
-from lazybo.space.derived import Canonical, Features
-from lazybo.space.space import Predicate, Space, as_space, believing
+from lazybo.space import Canonical, Features, Predicate, Space, as_space, believing
 
 __all__ = ["Optimizer", "Suggestion"]
 
@@ -55,7 +50,7 @@ class Optimizer:
 
     __slots__ = ("_next_number", "_signs", "directions", "options", "planner", "space")
 
-    @hinting(HINTS)
+    @checks.hinting(HINTS)
     def __init__(
         self,
         space: Space | Mapping[str, Any],
@@ -77,7 +72,7 @@ class Optimizer:
     ) -> None:
         space = as_space(space)
         options = Options(
-            seed=check_seed(seed),
+            seed=checks.check_seed(seed),
             lag=lag,
             acquisition=acquisition,
             batch=batch,
@@ -92,7 +87,7 @@ class Optimizer:
             deterministic=deterministic,
             beliefs=space.beliefs,
         )
-        self.planner = Planner(space, check_directions(direction), options)
+        self.planner = Planner(space, checks.check_directions(direction), options)
         self.space, self.directions, self.options = self.planner.space, self.planner.directions, self.planner.options
         self._signs, self._next_number = signs_of(self.directions), 0
 
@@ -113,7 +108,7 @@ class Optimizer:
         if budget_left is not None:
             self.planner.budget_left = budget_left
         suggestions: list[Suggestion] = []
-        wanted = 1 if n is None else whole("n", n, 1)
+        wanted = 1 if n is None else checks.whole("n", n, 1)
         while len(suggestions) < wanted:
             count = wanted - len(suggestions) if self.options.batch == "maxima" else 1
             suggestions += [self._pend(params) for params in self.planner.choose(self._next_number, count)]
@@ -308,7 +303,7 @@ class Optimizer:
         cells = [["" if cell is None else cell for cell in row.values()] for row in shown]
         left_out = len(rows) - len(shown)
         note = f"{left_out} earlier observations are not shown; records() has all of them." if left_out else ""
-        return text.table(f"Optimizer {_summary(self)}", headings, cells, note)
+        return texts.table(f"Optimizer {_summary(self)}", headings, cells, note)
 
     # ------------------------------------------------------------------ save
 
@@ -318,7 +313,7 @@ class Optimizer:
         `load` continues from it to the last bit. A file that is there is replaced as a whole, or not at all.
         """
         content = saved.to_text(self.space, self.directions, self.options, self.state())
-        write_whole(Path(path).expanduser(), content)
+        codec.write_whole(Path(path).expanduser(), content)
 
     @classmethod
     def load(
@@ -337,7 +332,7 @@ class Optimizer:
         """
         of_space = {"feasible": feasible, "features": features, "canonical": canonical}
         given = {**of_space, "acquisition": acquisition, "kernel": kernel}
-        with readable(f"the file {str(path)!r}", "give a file as Optimizer.save() wrote it"):
+        with codec.readable(f"the file {str(path)!r}", "give a file as Optimizer.save() wrote it"):
             read = saved.from_text(saved.read(path), given)
             found = cls.with_options(read.space, read.directions, read.options)
             found.restore(read.state)
@@ -355,7 +350,7 @@ class Optimizer:
         if len(planner.records) or self._next_number:
             raise ValueError("restore() needs a new optimiser, but this one has been used")
         found = saved.from_state(state, planner.space, planner.records.objectives)
-        with readable("this state"):
+        with codec.readable("this state"):
             planner.restore(found.model)
             planner.budget_left = found.budget_left
         for row in found.rows:
@@ -373,7 +368,7 @@ def _summary(optimizer: Optimizer) -> str:
     front = optimizer.front
     if front:
         one = len(optimizer.directions) == 1
-        parts.append(f"best {text.shown(front[0].value)}" if one else f"a front of {len(front)}")
+        parts.append(f"best {texts.shown(front[0].value)}" if one else f"a front of {len(front)}")
     return f"of {len(optimizer.space.distributions)} parameters: {', '.join(parts)}"
 
 

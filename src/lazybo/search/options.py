@@ -13,16 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from optuna.study import Study
 
-from lazybo.core.checks import check_cost, check_seed, finite_number, one_of, positive, shortened, whole
-from lazybo.core.codec import Advised, as_object, from_json, from_plain, readable, to_plain
-from lazybo.gp.fit import Lag, check_lag
-from lazybo.gp.kernels import KERNELS, Kernel, check_choice, kernel_for
-from lazybo.gp.priors import Priors, priors_for
-from lazybo.gp.targets import WARPINGS
+from lazybo.core import checks, codec
+from lazybo.gp import KERNELS, WARPINGS, Kernel, Lag, Priors, check_choice, check_lag, kernel_for, priors_for
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
-from lazybo.search.earlier_studies import EarlierStudy
-from lazybo.space.beliefs import Belief, beliefs_of
-from lazybo.space.space import Space
+from lazybo.search.earlier import EarlierStudy
+from lazybo.space import Belief, Space, beliefs_of
 
 # Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
 MOST_BYTES = 1 << 28
@@ -68,31 +63,33 @@ def _acquisition(given: Any) -> str | Acquisition:
 
 
 def _batch(given: Any) -> Any:
-    return one_of("batch", given, ("auto", "fantasy", "maxima"))
+    return checks.one_of("batch", given, ("auto", "fantasy", "maxima"))
 
 
 def _startup(given: Any) -> int | None:
-    return None if given is None else whole("n_startup", given, 0)
+    return None if given is None else checks.whole("n_startup", given, 0)
 
 
 def _noise(given: Any) -> float | None:
-    return None if given is None else positive("noise", given)
+    return None if given is None else checks.positive("noise", given)
 
 
 def _priors(given: Any) -> Priors | None:
     if not isinstance(given, Priors | None):
-        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {shortened(given)}")
+        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {checks.shortened(given)}")
     return given
 
 
 def _transform(given: Any) -> Any:
-    return one_of("value_transform", given, tuple(WARPINGS))
+    return checks.one_of("value_transform", given, tuple(WARPINGS))
 
 
 def check_sources(given: Any) -> tuple[Any, ...]:
-    """Earlier studies as they were given; `lazybo.search.earlier_studies` reads them."""
+    """Earlier studies as they were given; `lazybo.search.earlier` reads them."""
     if isinstance(given, str | bytes | Mapping | Study) or not isinstance(given, Iterable):
-        raise ValueError(f"earlier must be a list of studies, names of studies and tables, not {shortened(given)}")
+        raise ValueError(
+            f"earlier must be a list of studies, names of studies and tables, not {checks.shortened(given)}"
+        )
     return tuple(given)
 
 
@@ -102,16 +99,16 @@ def _local_after(given: Any) -> Any:
     if given is None or (isinstance(given, str) and given == "auto"):
         return given
     try:
-        return whole("local_after", given, 0)
+        return checks.whole("local_after", given, 0)
     except ValueError:
         raise ValueError(
-            f'local_after must be a whole number, "auto" or None (never), not {shortened(given)}'
+            f'local_after must be a whole number, "auto" or None (never), not {checks.shortened(given)}'
         ) from None
 
 
 def _deterministic(given: Any) -> bool:
     if not isinstance(given, bool):
-        raise ValueError(f"deterministic must be True or False, not {shortened(given)}")
+        raise ValueError(f"deterministic must be True or False, not {checks.shortened(given)}")
     return given
 
 
@@ -147,7 +144,7 @@ class Options:
       value is the recommended one.
     """
 
-    seed: int = field(default=None, metadata=_about(check_seed, "Seed; makes a run with one worker repeatable."))  # type: ignore[assignment]
+    seed: int = field(default=None, metadata=_about(checks.check_seed, "Seed; makes a run with one worker repeatable."))  # type: ignore[assignment]
     lag: Lag = field(
         default="auto", metadata=_about(check_lag, "Learn the kernel after this many trials.", metavar="N|auto")
     )
@@ -178,7 +175,7 @@ class Options:
     cost: str | None = field(
         default=None,
         metadata=_about(
-            check_cost,
+            checks.check_cost,
             "Prefer trials that take less time, or cost less by a metric that is measured with the value.",
             metavar="seconds|METRIC",
         ),
@@ -255,7 +252,7 @@ def _to_plain(value: Any) -> Any:
         return {each.name: _to_plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Kernel) and KERNELS.get(value.name) is type(value):
         return {"name": value.name, "values": value.values.tolist()}
-    return {"given": shortened(value)}
+    return {"given": checks.shortened(value)}
 
 
 def _from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any] | None) -> Any:
@@ -277,9 +274,11 @@ def given_again(name: str, plain: Any, given: Mapping[str, Any]) -> Any:
     """``plain``, or the object that JSON could not hold and that the caller must give again."""
     is_missing, again = isinstance(plain, Mapping) and "given" in plain, given.get(name)
     if again is not None and not is_missing:
-        raise Advised(f"it was saved with {name}={shortened(plain)}, so {name} cannot be given here; leave it out")
+        raise codec.Advised(
+            f"it was saved with {name}={checks.shortened(plain)}, so {name} cannot be given here; leave it out"
+        )
     if is_missing and again is None:
-        raise Advised(
+        raise codec.Advised(
             f"it was saved with {name}={plain['given']}, which no file can hold; give the same one again: "
             f"Optimizer.load(path, {name}=...)"
         )
@@ -294,7 +293,7 @@ def pack(studies: Sequence[EarlierStudy]) -> str:
     plain = [
         [
             each.name,
-            [{name: to_plain(value, str) for name, value in one.items()} for one in each.configurations],
+            [{name: codec.to_plain(value, str) for name, value in one.items()} for one in each.configurations],
             each.values,
         ]
         for each in studies
@@ -304,20 +303,20 @@ def pack(studies: Sequence[EarlierStudy]) -> str:
 
 def unpack(written: Any) -> tuple[EarlierStudy, ...]:
     """The inverse of `pack`; also the lists of 0.1.0's optimiser files. Raises a ValueError if it is damaged."""
-    with readable("the earlier studies"):
+    with codec.readable("the earlier studies"):
         if not isinstance(written, str):
             parts = [(each["name"], each["configurations"], each["values"]) for each in written]
         else:
             unpacker = zlib.decompressobj()
-            parts = from_json(unpacker.decompress(base64.b85decode(written), MOST_BYTES))
+            parts = codec.from_json(unpacker.decompress(base64.b85decode(written), MOST_BYTES))
             if unpacker.unconsumed_tail:
                 raise ValueError(f"they are longer than {MOST_BYTES} bytes")
         return tuple(_unpacked(*each) for each in parts)
 
 
 def _unpacked(name: Any, configurations: Any, values: Any) -> EarlierStudy:
-    numbers = tuple(tuple(finite_number("a value", each) for each in row) for row in values)
+    numbers = tuple(tuple(checks.finite_number("a value", each) for each in row) for row in values)
     if len(configurations) != len(numbers) or len({len(row) for row in numbers}) > 1:
         raise ValueError("each configuration must have a value for each objective")
-    params = [{key: from_plain(value) for key, value in as_object(each).items()} for each in configurations]
+    params = [{key: codec.from_plain(value) for key, value in codec.as_object(each).items()} for each in configurations]
     return EarlierStudy(str(name), tuple(params), numbers)

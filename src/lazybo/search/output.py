@@ -20,11 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lazybo.core.checks import Array
-from lazybo.gp.fit import Lag
-from lazybo.gp.kernels.base import Kernel
-from lazybo.gp.priors import Priors
-from lazybo.gp.targets import Warping, scaling
+from lazybo.core import Array
+from lazybo.gp import Kernel, Lag, Priors, Warping, scaling
 from lazybo.search.records import Index, Records
 from lazybo.search.results import State
 

@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Direction, finite_number, shortened, whole
-from lazybo.core.codec import readable
-from lazybo.gp.fit import MOST_PARTICLES
-from lazybo.gp.targets import WARPINGS
+from lazybo.core import Direction, checks, codec, one_thread
+from lazybo.gp import MOST_PARTICLES, WARPINGS
 from lazybo.search.acquisition import check_acquisition
 from lazybo.search.decide import FEW_PARAMETERS, Search
-from lazybo.search.earlier_studies import earlier_studies, tasks_of
+from lazybo.search.earlier import earlier_studies, tasks_of
 from lazybo.search.options import Options
 from lazybo.search.output import Learning
 from lazybo.search.predictions import Evaluation
@@ -24,7 +21,7 @@ from lazybo.search.queries import Queries, one_objective, signs_of
 from lazybo.search.records import Records, told_row
 from lazybo.search.regions import Regions
 from lazybo.search.results import PENDING, Result, State
-from lazybo.space.space import Space
+from lazybo.space import Space
 
 # The default number of startup points is the number of parameters, but at least this; and this with many parameters,
 # since no number of points would fill such a space.
@@ -83,7 +80,7 @@ class Planner:
         If nothing changes in between, `Optimizer.ask` suggests the same. As there, what is due for the first one is
         learned, and stays learned.
         """
-        number, n = whole("number", number, 0), whole("n", n, 1)
+        number, n = checks.whole("number", number, 0), checks.whole("n", n, 1)
         if n == 1:
             return self.choose(number, 1)
         self.settle()
@@ -157,7 +154,7 @@ class Planner:
     def check_feasible(self, params: Mapping[str, Any]) -> None:
         """Raise a ValueError if a configuration may not be evaluated."""
         if not self._may_evaluate(params):
-            raise ValueError(f"{shortened(dict(params), 400)} is not feasible")
+            raise ValueError(f"{checks.shortened(dict(params), 400)} is not feasible")
 
     def _may_evaluate(self, params: Mapping[str, Any]) -> bool:
         return self._feasible is None or self._feasible.contains.holds(params)
@@ -237,9 +234,9 @@ class Planner:
 
     @budget_left.setter
     def budget_left(self, share: float | None) -> None:
-        given = None if share is None else finite_number("budget_left", share)
+        given = None if share is None else checks.finite_number("budget_left", share)
         if given is not None and not 0.0 <= given <= 1.0:
-            raise ValueError(f"budget_left must be a share from 0 to 1, or None, not {shortened(share)}")
+            raise ValueError(f"budget_left must be a share from 0 to 1, or None, not {checks.shortened(share)}")
         self._search.models.budget_left = given
 
     # ------------------------------------------------------------------- state
@@ -251,7 +248,7 @@ class Planner:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with what was learned before, from a `state`."""
-        with readable("this model's state"):
+        with codec.readable("this model's state"):
             learned = self._search.models.parse(state)
             regions = Regions(self._search, self._local_models)
             regions.restore(state.get("regions", ()))

@@ -32,14 +32,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lazybo.core import text
-from lazybo.core.checks import Array
-from lazybo.gp.mixture import Components, Posterior
-from lazybo.gp.posterior import NO_VALUE, root_of
-from lazybo.gp.priors import NOISY
-from lazybo.gp.targets import Warping
+from lazybo.core import Array, texts
+from lazybo.gp import NO_VALUE, NOISY, Components, Posterior, Warping, root_of
 from lazybo.search.records import Index
-from lazybo.space.space import Space
+from lazybo.space import Space
 
 # The ends of a 95 % interval, as quantiles and in standard deviations from the mean of a normal distribution.
 INTERVAL = (0.025, 0.975)
@@ -82,7 +78,7 @@ class Prediction:
     high: float
 
     def _repr_html_(self) -> str:
-        return text.table(f"Prediction {text.interval(self.value, self.low, self.high)}", (), ())
+        return texts.table(f"Prediction {texts.interval(self.value, self.low, self.high)}", (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +98,11 @@ class Recommendation:
     number: int | None
 
     def _repr_html_(self) -> str:
-        expected = text.interval(self.value, self.low, self.high)
+        expected = texts.interval(self.value, self.low, self.high)
         times = f", the mean of {self.evaluations}" if self.evaluations > 1 else ""
-        note = f"Expected {expected}; measured {text.shown(self.measured)}{times}."
+        note = f"Expected {expected}; measured {texts.shown(self.measured)}{times}."
         which = "" if self.number is None else f" {self.number}"
-        return text.table(f"Recommended{which}", ("", ""), self.params.items(), note)
+        return texts.table(f"Recommended{which}", ("", ""), self.params.items(), note)
 
 
 class Evaluation(NamedTuple):

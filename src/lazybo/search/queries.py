@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
-from lazybo.core import text
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, Direction, shortened, whole
-from lazybo.gp.process import Process
-from lazybo.gp.targets import Warping
+from lazybo.core import Array, Direction, checks, one_thread, texts
+from lazybo.gp import Process, Warping
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.predictions import Contender, Evaluation, FinalCheck, Limit, Prediction, Predictor, Recommendation
@@ -47,7 +44,7 @@ class Best:
 
     def _repr_html_(self) -> str:
         values = [("value" if len(self.values) == 1 else f"value {i}", each) for i, each in enumerate(self.values)]
-        return text.table("Best", ("", ""), [*values, *self.constraints.items(), *self.params.items()])
+        return texts.table("Best", ("", ""), [*values, *self.constraints.items(), *self.params.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +150,9 @@ class Queries:
     def _points(self, params: Configurations) -> Array:
         """The points of a configuration or of several, (m, d)."""
         if isinstance(params, str | bytes) or not isinstance(params, Mapping | Sequence):
-            raise ValueError(f"params must be a configuration or a list of configurations, not {shortened(params)}")
+            raise ValueError(
+                f"params must be a configuration or a list of configurations, not {checks.shortened(params)}"
+            )
         space, records, given = (
             self.search.space,
             self.search.records,
@@ -225,7 +224,7 @@ class Queries:
     @one_thread()
     def gain_parts(self, counts: Sequence[int]) -> GainParts:
         """The two parts of the expected gain of each of these numbers of evaluations."""
-        counts = [whole("n", n, 1) for n in counts]
+        counts = [checks.whole("n", n, 1) for n in counts]
         search, records = self.search, self.search.records
         one_objective(self.directions, "an expected gain is of one objective", "front")
         feasible_rows(records, "there is no expected gain yet")

@@ -14,13 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core import text
-from lazybo.core.checks import Array, shortened
-from lazybo.core.codec import write_whole
+from lazybo.core import Array, checks, codec, texts
 from lazybo.search.results import PENDING, Result, State
-from lazybo.space.distributions import contains
-from lazybo.space.space import Space
-from lazybo.space.tables import csv_text
+from lazybo.space import Space, contains, csv_text
 
 Index: TypeAlias = NDArray[np.intp]
 
@@ -33,7 +29,7 @@ class Suggestion:
     params: dict[str, Any]
 
     def _repr_html_(self) -> str:
-        return text.table(f"Suggestion {self.number}", ("", ""), self.params.items())
+        return texts.table(f"Suggestion {self.number}", ("", ""), self.params.items())
 
 
 @dataclass(slots=True)
@@ -268,7 +264,7 @@ def pending_row(records: Records, suggestion: object) -> int:
     number = suggestion.number if isinstance(suggestion, Suggestion) else suggestion
     row = records.row_with(number)
     if row is None:
-        given, instead = shortened(number), "use observe() for results that were not asked for"
+        given, instead = checks.shortened(number), "use observe() for results that were not asked for"
         if isinstance(number, Mapping):
             raise ValueError(f"give a suggestion or its number, not the parameters {given}; {instead}")
         raise ValueError(f"no suggestion has the number {given}; {instead}")
@@ -288,7 +284,7 @@ def told_row(records: Records, number: int) -> int:
     """The row of a suggestion that was told, or has a forecast, by its number."""
     row = records.row_with(number)
     if row is None or records[row].result == PENDING:
-        raise ValueError(f"no suggestion with the number {shortened(number)} was told")
+        raise ValueError(f"no suggestion with the number {checks.shortened(number)} was told")
     return row
 
 
@@ -298,13 +294,13 @@ def result_row(records: Records, space: Space, which: object) -> int:
         number = which.number if isinstance(which, Suggestion) else which
         row = records.row_with(number)
         if row is None or records[row].result.state is State.PENDING:
-            raise ValueError(f"no suggestion with the number {shortened(number)} was told; tell() its value")
+            raise ValueError(f"no suggestion with the number {checks.shortened(number)} was told; tell() its value")
         return row
     at = records.at(space.encode(space.plain(which, outside=True)))
     rows = [row for row in at if records[row].result.state is not State.PENDING]
     if len(rows) != 1:
         found = "no result" if not rows else f"{len(rows)} results: give the number of the suggestion"
-        raise ValueError(f"{shortened(dict(which), 200)} has {found}")
+        raise ValueError(f"{checks.shortened(dict(which), 200)} has {found}")
     return rows[0]
 
 
@@ -328,7 +324,7 @@ class Table(list[dict[str, Any]]):
     def to_csv(self, path: str | Path) -> None:
         """Write a CSV file, which ``optimize(warm_start=path)`` and ``lazybo tell --table`` read; None is empty."""
         columns = list(self[0]) if self else ["number", "value", "state"]
-        write_whole(path, csv_text(columns, self).encode(errors="backslashreplace"))
+        codec.write_whole(path, csv_text(columns, self).encode(errors="backslashreplace"))
 
 
 def rows_of(records: Sequence[Record], signs: Sequence[float], cost: str | None) -> Table:

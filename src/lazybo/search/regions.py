@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, finite_number, positive, whole
+from lazybo.core import Array, checks, one_thread
 from lazybo.search.hypervolume import non_dominated
 from lazybo.search.options import LocalModels
 from lazybo.search.records import Index, Record, Records
@@ -182,13 +181,13 @@ class Regions:
         """Continue from a `state`. Raises errors if it is not a state of regions of this space."""
         found, models = [], self._everything.part(self._space, local=True).models
         for each in state:
-            center = np.array([np.nan if x is None else finite_number("center", x) for x in each["center"]])
+            center = np.array([np.nan if x is None else checks.finite_number("center", x) for x in each["center"]])
             if len(center) != self._space.dim:
                 raise ValueError(f"the center of a region must have {self._space.dim} numbers")
-            start, side = whole("start", each["start"], 0, MAX_ROWS), positive("side", each["side"])
+            start, side = checks.whole("start", each["start"], 0, MAX_ROWS), checks.positive("side", each["side"])
             waiting = each.get("waiting")
             if waiting is not None:
-                rows = [whole("a row that was pending", row, 0, MAX_ROWS) for row in waiting]
+                rows = [checks.whole("a row that was pending", row, 0, MAX_ROWS) for row in waiting]
                 waiting = [self._serial(row) for row in rows]
             if "model" in each:
                 models.parse(each["model"])  # raises if it is of another kernel or space

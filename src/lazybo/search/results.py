@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lazybo.core.checks import as_number, finite_number, positive, shortened, whole
-from lazybo.gp.targets import LARGEST
+from lazybo.core import checks
+from lazybo.gp import LARGEST
 
 # What is told: one value, one for each of several objectives, or None for a failure.
 Values: TypeAlias = float | Sequence[float | None] | None
@@ -55,7 +55,9 @@ class Result:
         """The result for what a user tells: None, NaN and infinity are failures."""
         found = cls._of(value, signs, variance, constraints, cost)
         if any(not name.strip() for name in constraints or ()):
-            raise ValueError(f"a constraint needs a name that is not empty, not {shortened(dict(constraints or {}))}")
+            raise ValueError(
+                f"a constraint needs a name that is not empty, not {checks.shortened(dict(constraints or {}))}"
+            )
         return found
 
     @classmethod
@@ -89,8 +91,8 @@ class Result:
         cost: float | None = None,
     ) -> "Result":
         """A pending or stopped result with the forecast of one objective."""
-        if not math.isfinite(double := as_number("the forecast", value)):
-            raise ValueError(f"a forecast must be a finite number, not {shortened(value)}")
+        if not math.isfinite(double := checks.as_number("the forecast", value)):
+            raise ValueError(f"a forecast must be a finite number, not {checks.shortened(value)}")
         known = [j == objective for j in range(len(signs))]
         values = (sign * double if is_it else math.nan for sign, is_it in zip(signs, known, strict=True))
         variances = tuple(_check_variance(variance) if is_it else 0.0 for is_it in known)
@@ -127,21 +129,21 @@ def cost_of(name: str | None, seconds: float | None, cost: float | None) -> floa
     """The cost that was told; None if it is not known or does not count. ``name`` is what the optimiser calls it."""
     if cost is not None and name in (None, "seconds"):
         remedy = "tell seconds=" if name else "make the optimiser with cost='NAME', or leave it out"
-        raise ValueError(f"tell(cost={shortened(cost)}): this optimiser has cost={name!r}; {remedy}")
-    took = None if seconds is None else positive("seconds", seconds)
-    told = None if cost is None else positive(f"the cost, {name!r},", cost)
+        raise ValueError(f"tell(cost={checks.shortened(cost)}): this optimiser has cost={name!r}; {remedy}")
+    took = None if seconds is None else checks.positive("seconds", seconds)
+    told = None if cost is None else checks.positive(f"the cost, {name!r},", cost)
     return took if name == "seconds" else told
 
 
 def check_constraints(given: Mapping[str, float | None] | None) -> dict[str, float]:
     """The constraints that were measured, by name. None and NaN mean that a constraint was not measured."""
     if not isinstance(given, Mapping | None):
-        raise ValueError(f"constraints must be a dict of names and numbers, not {shortened(given)}")
+        raise ValueError(f"constraints must be a dict of names and numbers, not {checks.shortened(given)}")
     measured = {}
     for name, value in (given or {}).items():
         if not isinstance(name, str):
-            raise ValueError(f"the name of a constraint must be a string, not {shortened(name)}")
-        double = math.nan if value is None else as_number(f"the constraint {name!r}", value)
+            raise ValueError(f"the name of a constraint must be a string, not {checks.shortened(name)}")
+        double = math.nan if value is None else checks.as_number(f"the constraint {name!r}", value)
         if not math.isnan(double):
             # An infinite violation is as bad as the largest one.
             measured[name] = min(max(double, -LARGEST), LARGEST)
@@ -153,13 +155,13 @@ def _check_values(given: Any, count: int) -> tuple[float, ...] | None:
     if given is None:
         return None
     if count == 1:
-        return (as_number("the value (or None for a failure)", given),)
+        return (checks.as_number("the value (or None for a failure)", given),)
     if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
         expected = f"a list of {count} values, one for each objective, or None for a failure"
-        raise ValueError(f"expected {expected}, not {shortened(given)}")
+        raise ValueError(f"expected {expected}, not {checks.shortened(given)}")
     if any(value is None for value in given):
         return None
-    return tuple(as_number("a value", value) for value in given)
+    return tuple(checks.as_number("a value", value) for value in given)
 
 
 def _check_variances(given: Any, count: int) -> tuple[float, ...]:
@@ -167,14 +169,16 @@ def _check_variances(given: Any, count: int) -> tuple[float, ...]:
     if not isinstance(given, list | tuple | np.ndarray):
         given = [given] if count == 1 else [given] * count if given == 0 else given
     if not isinstance(given, list | tuple | np.ndarray) or len(given) != count:
-        raise ValueError(f"variance must be a list of {count} numbers, one for each objective, not {shortened(given)}")
+        raise ValueError(
+            f"variance must be a list of {count} numbers, one for each objective, not {checks.shortened(given)}"
+        )
     return tuple(_check_variance(each) for each in given)
 
 
 def _check_variance(variance: float) -> float:
-    double = as_number("variance", variance)
+    double = checks.as_number("variance", variance)
     if not (math.isfinite(double) and double >= 0):
-        raise ValueError(f"variance must be a number of at least 0, not {shortened(variance)}")
+        raise ValueError(f"variance must be a number of at least 0, not {checks.shortened(variance)}")
     return double
 
 
@@ -199,7 +203,7 @@ def to_plain(result: Result, number: int | None) -> dict[str, Any]:
 
 def from_plain(row: Mapping[str, Any], objectives: int) -> tuple[Result, int | None]:
     """The inverse of `to_plain`. Earlier versions had no constraints and no costs."""
-    number = None if row["number"] is None else whole("number", row["number"], 0)
+    number = None if row["number"] is None else checks.whole("number", row["number"], 0)
     value, variances = row["value"], _check_variances(row["variance"], objectives)
     constraints = check_constraints(row.get("constraints"))
     if value is None and "forecast" in row:
@@ -212,20 +216,20 @@ def from_plain(row: Mapping[str, Any], objectives: int) -> tuple[Result, int | N
         result = Result(State.FAILED, (), variances, constraints)
     else:
         result = Result(State.COMPLETE, _check_finite(value, objectives), variances, constraints)
-    return result if row.get("cost") is None else replace(result, cost=positive("cost", row["cost"])), number
+    return result if row.get("cost") is None else replace(result, cost=checks.positive("cost", row["cost"])), number
 
 
 def _check_finite(given: Any, count: int) -> tuple[float, ...]:
     doubles = _check_values(given, count)
     if doubles is None or not all(map(math.isfinite, doubles)):
-        raise ValueError(f"a value must be finite, None or 'failed', not {shortened(given)}")
+        raise ValueError(f"a value must be finite, None or 'failed', not {checks.shortened(given)}")
     return doubles
 
 
 def _check_forecast(given: Any, count: int) -> tuple[float, ...]:
     if not isinstance(given, list | tuple) or len(given) != count:
-        raise ValueError(f"a forecast must be a list of {count} numbers or None, not {shortened(given)}")
-    return tuple(math.nan if value is None else finite_number("a forecast", value) for value in given)
+        raise ValueError(f"a forecast must be a list of {count} numbers or None, not {checks.shortened(given)}")
+    return tuple(math.nan if value is None else checks.finite_number("a forecast", value) for value in given)
 
 
 def _one_or_list(numbers: Sequence[float]) -> float | list[float]:

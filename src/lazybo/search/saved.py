@@ -17,16 +17,13 @@ from optuna.distributions import (
     json_to_distribution,
 )
 
-from lazybo.core.checks import Direction, check_directions, shortened, whole
-from lazybo.core.codec import as_object, check_version, from_json, from_plain, readable, to_plain
+from lazybo.core import Direction, checks, codec
 from lazybo.search.options import Options, given_again
 from lazybo.search.records import Records
 from lazybo.search.results import Result
 from lazybo.search.results import from_plain as result_from_plain
 from lazybo.search.results import to_plain as result_to_plain
-from lazybo.space.axis import AXES
-from lazybo.space.space import Condition, Space
-from lazybo.space.structures import grouped, kind_of
+from lazybo.space import AXES, Condition, Space, grouped, kind_of
 
 FORMAT = "lazybo optimizer"
 VERSION = 1
@@ -64,7 +61,7 @@ def to_text(space: Space, directions: Sequence[str], options: Options, state: Ma
 
 def _given(function: Any) -> dict[str, str] | None:
     """What stands for a function in the file."""
-    return None if function is None else {"given": shortened(function)}
+    return None if function is None else {"given": checks.shortened(function)}
 
 
 class Saved(NamedTuple):
@@ -78,10 +75,10 @@ class Saved(NamedTuple):
 
 def from_text(text: str, given: Mapping[str, Any]) -> Saved:
     """What `to_text` wrote. ``given`` are the functions that the file cannot hold, or None."""
-    written = from_json(text)
+    written = codec.from_json(text)
     if not isinstance(written, dict) or written.get("format") != FORMAT:
         raise ValueError("it was not written by Optimizer.save()")
-    check_version(written.get("version"), (VERSION,))
+    codec.check_version(written.get("version"), (VERSION,))
     distributions = {name: _distribution_from_plain(plain) for name, plain in written["space"].items()}
     conditions = {
         name: Condition(parent, tuple(distributions[parent].to_external_repr(value) for value in values))
@@ -95,7 +92,7 @@ def from_text(text: str, given: Mapping[str, Any]) -> Saved:
     space = Space(parameters, conditions=conditions, optional=written["optional"], instead_of=instead_of, **functions)
     state = dict(written["state"])
     state["rows"] = [{**row, "params": _named(space, row["params"])} for row in state["rows"]]
-    directions = check_directions(options["directions"])
+    directions = checks.check_directions(options["directions"])
     return Saved(space, directions, Options.from_json(options, space, given), state)
 
 
@@ -126,9 +123,9 @@ def to_state(seed: int, next_number: int, records: Records, model: Mapping[str, 
 
 def from_state(state: Any, space: Space, objectives: int) -> Parsed:
     """Read a state of an optimiser of this space."""
-    with readable("this state"):
-        check_version(as_object(state).get("version"), READABLE_VERSIONS)
-        seed, next_number = whole("seed", state["seed"], 0), whole("next_number", state["next_number"], 0)
+    with codec.readable("this state"):
+        codec.check_version(codec.as_object(state).get("version"), READABLE_VERSIONS)
+        seed, next_number = checks.whole("seed", state["seed"], 0), checks.whole("next_number", state["next_number"], 0)
         rows = [
             (space.plain(row["params"], outside=True), *result_from_plain(row, objectives)) for row in state["rows"]
         ]
@@ -144,12 +141,12 @@ def from_state(state: Any, space: Space, objectives: int) -> Parsed:
 def _distribution_to_plain(name: str, distribution: BaseDistribution) -> Any:
     if not isinstance(distribution, CategoricalDistribution):
         return json.loads(distribution_to_json(distribution))
-    return {"choices": [to_plain(choice, _unsaved(name)) for choice in distribution.choices]}
+    return {"choices": [codec.to_plain(choice, _unsaved(name)) for choice in distribution.choices]}
 
 
 def _distribution_from_plain(plain: Any) -> BaseDistribution:
     if "choices" in plain:
-        return CategoricalDistribution([from_plain(choice) for choice in plain["choices"]])
+        return CategoricalDistribution([codec.from_plain(choice) for choice in plain["choices"]])
     for kind in AXES:
         if plain.get("name") == kind.__name__:
             return kind(**plain["attributes"])
@@ -159,7 +156,8 @@ def _distribution_from_plain(plain: Any) -> BaseDistribution:
 def _unsaved(name: str) -> Callable[[Any], Any]:
     def fail(choice: Any) -> Any:
         raise ValueError(
-            f"the choice {shortened(choice)} of {name!r} cannot be saved; use strings, numbers, or tuples of them as "
+            f"the choice {checks.shortened(choice)} of {name!r} cannot be saved; use strings, numbers, or "
+            "tuples of them as "
             "choices, and look the objects up in a dict"
         )
 

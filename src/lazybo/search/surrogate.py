@@ -15,22 +15,39 @@ from typing import Any
 
 import numpy as np
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, positive
-from lazybo.gp.earlier import EarlierTasks
-from lazybo.gp.fit import Data, draw, is_due, modes, particles_at, subset
-from lazybo.gp.kernels import Kernel, Matern52, kernel_for
-from lazybo.gp.mixture import Components, Posterior, PosteriorPool
-from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, groups_of_rows
-from lazybo.gp.priors import NOISY, Priors, check_priors, prior_kernel
-from lazybo.gp.process import Process
-from lazybo.gp.targets import PROOF_IF_DISCRETE, Repeats, Warping, repeats_of
+from lazybo.core import Array, checks, one_thread
+from lazybo.gp import (
+    CHUNK_ROWS,
+    NO_VALUE,
+    NOISY,
+    PROOF_IF_DISCRETE,
+    Components,
+    Data,
+    EarlierTasks,
+    Kernel,
+    Matern52,
+    Posterior,
+    PosteriorPool,
+    Priors,
+    Process,
+    Repeats,
+    Warping,
+    check_priors,
+    draw,
+    groups_of_rows,
+    is_due,
+    kernel_for,
+    modes,
+    particles_at,
+    prior_kernel,
+    repeats_of,
+    subset,
+)
 from lazybo.search.fitted import Fitted, usable
 from lazybo.search.output import Learning, Output
 from lazybo.search.records import Index
 from lazybo.search.results import State
-from lazybo.space.feasible import FeasibleSet
-from lazybo.space.space import Space
+from lazybo.space import FeasibleSet, Space
 
 # The points of the pool: they are spread over the space, and their posterior is updated as the factor grows.
 POOL_POINTS = 512
@@ -453,4 +470,4 @@ def _first(chosen: Kernel, learning: Learning, priors: Priors) -> Fitted:
     """The start: a kernel object as it was given, or a kernel chosen by name with the medians of the priors."""
     median, median_noise = prior_kernel(chosen, priors)
     first = median if learning.kernel is None or isinstance(learning.kernel, str) else usable(chosen)
-    return Fitted(first, median_noise if learning.noise is None else positive("noise", learning.noise))
+    return Fitted(first, median_noise if learning.noise is None else checks.positive("noise", learning.noise))

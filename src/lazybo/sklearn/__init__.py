@@ -5,9 +5,9 @@ try:
 except ImportError as error:
     raise ImportError(f"lazybo.sklearn needs scikit-learn ({error}): pip install scikit-learn") from error
 
-from lazybo.core.checks import check_optuna
+from lazybo.core import checks
 
-check_optuna()
+checks.check_optuna()
 
 from lazybo.sklearn.regressor import LazyGPRegressor  # noqa: E402 (needs Optuna)
 from lazybo.sklearn.search import LazySearchCV  # noqa: E402 (needs Optuna)

@@ -20,14 +20,11 @@ from sklearn.base import clone
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.utils.parallel import Parallel, delayed
 
-from lazybo.core.checks import as_number
-from lazybo.core.codec import as_object, readable
-from lazybo.run import plain
-from lazybo.run.worker import NoisyValue
-from lazybo.search.hypervolume import non_dominated
+from lazybo.core import checks, codec
+from lazybo.run import NoisyValue, plain
+from lazybo.search import non_dominated
 from lazybo.sklearn.spaces import SearchSpace, described
-from lazybo.study.attributes import object_of, of_study, of_trial, rewritable_parts
-from lazybo.study.store import Store
+from lazybo.study import Store, object_of, of_study, of_trial, rewritable_parts
 
 # User: scikit-learn's results of each fold of a candidate, or why the candidate could not be evaluated.
 FOLDS_KEY = "folds"
@@ -151,7 +148,7 @@ def folds_of(trial: FrozenTrial, n_splits: int, failed: Any, train_scores: bool)
     Raises a ValueError if they were edited.
     """
     if FOLDS_KEY in trial.user_attrs:
-        with readable(of_trial(FOLDS_KEY, trial.number), REMEDY):
+        with codec.readable(of_trial(FOLDS_KEY, trial.number), REMEDY):
             return _kept_folds(trial.user_attrs[FOLDS_KEY], n_splits)
     reason = str(trial.system_attrs.get("fail_reason", "another process marked it as failed"))
     lost = {"fit_error": reason, "test_scores": failed, "n_test_samples": 0, "fit_time": 0.0, "score_time": 0.0}
@@ -160,7 +157,8 @@ def folds_of(trial: FrozenTrial, n_splits: int, failed: Any, train_scores: bool)
 
 def _kept_folds(kept: Any, n_splits: int) -> list[Fold]:
     folds = [
-        {name: _score(each) if "scores" in name else each for name, each in as_object(fold).items()} for fold in kept
+        {name: _score(each) if "scores" in name else each for name, each in codec.as_object(fold).items()}
+        for fold in kept
     ]
     if len(folds) != n_splits or not all(fold.keys() >= KEPT for fold in folds):
         raise ValueError(f"there must be {n_splits} folds, each with {', '.join(sorted(KEPT))}")
@@ -171,7 +169,7 @@ def _score(kept: Any) -> Any:
     """A stored score, or one for each metric. Studies store NaN as None; this converts it back."""
     if isinstance(kept, Mapping):
         return {name: _score(score) for name, score in kept.items()}
-    return math.nan if kept is None else as_number("a score", kept)
+    return math.nan if kept is None else checks.as_number("a score", kept)
 
 
 # --------------------------------------------------------------------- fingerprint
@@ -191,7 +189,7 @@ def check_fingerprint(storage: BaseStorage, study_name: str, ours: Mapping[str, 
     store = Store(load_study(study_name=study_name, storage=storage))
     if not store.trials():
         return
-    with readable(of_study(SEARCH_KEY, study_name), REMEDY):
+    with codec.readable(of_study(SEARCH_KEY, study_name), REMEDY):
         theirs = object_of(store.attributes(), SEARCH_KEY)
     if not theirs:
         raise ValueError(f"the study {study_name!r} has trials that were not made by LazySearchCV; {REMEDY}")

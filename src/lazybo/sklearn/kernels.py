@@ -26,12 +26,9 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Product, Sum, WhiteKernel
 
-from lazybo.core.checks import Array
-from lazybo.gp.evidence import evidence
-from lazybo.gp.fit import NOISY_START, Data, maximum_a_posteriori, subset
-from lazybo.gp.kernels.base import Kernel as OwnKernel
-from lazybo.gp.kernels.matern import Matern52
-from lazybo.gp.priors import K, Priors, prior_kernel
+from lazybo.core import Array
+from lazybo.gp import NOISY_START, Data, K, Matern52, Priors, evidence, maximum_a_posteriori, prior_kernel, subset
+from lazybo.gp import Kernel as OwnKernel
 
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.
 Minimizer: TypeAlias = Callable[..., tuple[Array, float]]

@@ -24,15 +24,26 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array, as_array, finite, whole
-from lazybo.gp.fit import MAX_POINTS, MAX_TARGET, Data, Lag, check_lag, is_due
-from lazybo.gp.kernels.base import Kernel as OwnKernel
-from lazybo.gp.kernels.matern import Matern52
-from lazybo.gp.posterior import root_of
-from lazybo.gp.priors import Priors, check_priors, prior_kernel
-from lazybo.gp.process import Process
-from lazybo.gp.targets import Targets, identity, in_units, standardize
+from lazybo.core import Array, checks, one_thread
+from lazybo.gp import (
+    MAX_POINTS,
+    MAX_TARGET,
+    Data,
+    Lag,
+    Matern52,
+    Priors,
+    Process,
+    Targets,
+    check_lag,
+    check_priors,
+    identity,
+    in_units,
+    is_due,
+    prior_kernel,
+    root_of,
+    standardize,
+)
+from lazybo.gp import Kernel as OwnKernel
 from lazybo.sklearn.kernels import Learning, Minimizer, Parameters, composed, log_likelihood, parse, validate
 
 # Regression data is noisier than objectives are, so the prior of the noise is wider than the optimiser's.
@@ -244,7 +255,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
         The root of the covariance is computed from its eigenvalues, so points may coincide.
         """
-        count, rng = whole("n_samples", n_samples, 1), check_random_state(random_state)
+        count, rng = checks.whole("n_samples", n_samples, 1), check_random_state(random_state)
         model, u = self._at(X)
         mean = model.mean(u)
         drawn = np.tensordot(root_of(model.covariance(u)), rng.standard_normal((*mean.shape, count)), axes=1)
@@ -264,7 +275,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             if eval_gradient:
                 raise ValueError("the gradient needs theta; kernel_.theta has the current parameters")
             return self.log_marginal_likelihood_value_
-        model, theta = self._fitted("log_marginal_likelihood"), as_array("theta", theta, 1)
+        model, theta = self._fitted("log_marginal_likelihood"), checks.as_array("theta", theta, 1)
         kernel, data = model.parameters.kernel, model.data
         if isinstance(kernel, Kernel):
             kernel = kernel.clone_with_theta(theta)
@@ -367,7 +378,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
                 f"with a kernel, y must lie within ±{MAX_TARGET:g}, but y has {values.flat[np.abs(values).argmax()]}: "
                 "set normalize_y=True, or leave the kernel out"
             )
-        alpha = finite("alpha", as_array("alpha", np.atleast_1d(self.alpha), 1))
+        alpha = checks.finite("alpha", checks.as_array("alpha", np.atleast_1d(self.alpha), 1))
         if len(alpha) not in (1, len(values)):
             raise ValueError(
                 f"alpha must be a number or one for each of the {len(values)} rows, not {len(alpha)} numbers"
@@ -378,9 +389,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _check_parameters(self) -> None:
         check_lag(self.lag)
-        whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        checks.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         if self.max_points is not None:
-            whole("max_points", self.max_points, 2)
+            checks.whole("max_points", self.max_points, 2)
         check_priors(self.priors)
         if not (self.optimizer is None or self.optimizer == "fmin_l_bfgs_b" or callable(self.optimizer)):
             raise ValueError(f'optimizer must be "fmin_l_bfgs_b", a callable or None, not {self.optimizer!r}')

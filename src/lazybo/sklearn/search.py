@@ -31,11 +31,9 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
-from lazybo.core.checks import Direction
-from lazybo.report.predictions import predictor_of, recommended_of
-from lazybo.run.limits import Limits
-from lazybo.run.objective import Call, Given
-from lazybo.run.optimize import optimize
+from lazybo.core import Direction
+from lazybo.report import predictor_of, recommended_of
+from lazybo.run import Call, Given, Limits, optimize
 from lazybo.sklearn.candidates import (
     Candidates,
     check_fingerprint,
@@ -47,10 +45,8 @@ from lazybo.sklearn.candidates import (
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space.feasible import FeasibleSet
-from lazybo.space.space import MAX_LISTED, Space
-from lazybo.study.definition import Definition, open_study
-from lazybo.study.store import open_storage
+from lazybo.space import MAX_LISTED, FeasibleSet, Space
+from lazybo.study import Definition, open_storage, open_study
 
 MAX_SEED = 2**31 - 1
 # The value of ``refit`` that chooses by the model.

@@ -26,8 +26,7 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
-from lazybo.space.shorthand import check_ends, is_range, range_of
-from lazybo.space.space import Condition, Space
+from lazybo.space import Condition, Space, check_ends, is_range, range_of
 
 # The parameter that selects the sub-space. No estimator can have a parameter of this name.
 WHICH = "sub-space"

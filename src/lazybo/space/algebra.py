@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lazybo.core.checks import Array
+from lazybo.core import Array
 
 # The numbers of terms, and how often each is in the sum.
 Sum: TypeAlias = tuple[tuple[int, int], ...]

@@ -18,8 +18,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.core.checks import Array, is_float_like
-from lazybo.gp.kernels.base import Column
+from lazybo.core import Array, checks
+from lazybo.gp import Column
 from lazybo.space.distributions import contains
 
 # If the distribution rejects the value of a level because of rounding, the nearest level that it accepts is used. First
@@ -237,7 +237,7 @@ class NumberAxis(Axis):
     def has_place(self, value: Any) -> bool:
         """Whether a number has a coordinate, which may be outside of [0, 1]."""
         try:
-            if not is_float_like(value) or not math.isfinite(float(value)):
+            if not checks.is_float_like(value) or not math.isfinite(float(value)):
                 return False
             return math.isfinite(self.encode(value)[0])
         except (TypeError, ValueError, OverflowError):

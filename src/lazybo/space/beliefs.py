@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.core.checks import Array, finite_number, hinting_class, positive, shortened
-from lazybo.core.codec import from_plain, to_plain
+from lazybo.core import Array, checks, codec
 from lazybo.space.distributions import allowed_values, contains
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ HINTS = {
 }
 
 
-@hinting_class(HINTS)
+@checks.hinting_class(HINTS)
 @dataclass(frozen=True)
 class Belief:
     """Where you expect the best value of a parameter. A belief fades as values arrive, so it may be wrong.
@@ -66,14 +65,16 @@ class Belief:
                     "a belief about a number needs around= and within=, such as lazybo.Belief(around=1e-3, within=3); "
                     "one about choices needs weights="
                 )
-            object.__setattr__(self, "around", finite_number("around", self.around))
-            object.__setattr__(self, "within", positive("within", self.within))
+            object.__setattr__(self, "around", checks.finite_number("around", self.around))
+            object.__setattr__(self, "within", checks.positive("within", self.within))
             return
         if self.around is not None or self.within is not None:
             raise ValueError("a belief has either around= and within=, for a number, or weights=, for choices")
         if not isinstance(self.weights, Mapping) or not self.weights:
-            raise ValueError(f'weights must be a dict such as {{"adam": 3}}, not {shortened(self.weights)}')
-        checked = {each: positive(f"the weight of {shortened(each)}", w) for each, w in self.weights.items()}
+            raise ValueError(f'weights must be a dict such as {{"adam": 3}}, not {checks.shortened(self.weights)}')
+        checked = {
+            each: checks.positive(f"the weight of {checks.shortened(each)}", w) for each, w in self.weights.items()
+        }
         object.__setattr__(self, "weights", checked)
 
     def __hash__(self) -> int:
@@ -83,7 +84,7 @@ class Belief:
         """Plain data for JSON. Choices that JSON does not have become strings."""
         if self.weights is None:
             return {"around": self.around, "within": self.within}
-        return {"weights": [[to_plain(each, str), weight] for each, weight in self.weights.items()]}
+        return {"weights": [[codec.to_plain(each, str), weight] for each, weight in self.weights.items()]}
 
 
 def belief_of(plain: Any, parameter: Any = None) -> Belief:
@@ -96,10 +97,12 @@ def belief_of(plain: Any, parameter: Any = None) -> Belief:
     if not isinstance(plain, Mapping) or not plain:
         example = "lazybo.Belief(around=1e-3, within=3)"
         in_file = "{around = 1e-3, within = 3}"
-        raise ValueError(f"a belief must be such as {example}, in a file {in_file}, not {shortened(plain)}")
+        raise ValueError(f"a belief must be such as {example}, in a file {in_file}, not {checks.shortened(plain)}")
     unknown = plain.keys() - {"around", "within", "weights"}
     if unknown:
-        raise ValueError(f"a belief has around and within, or weights, but no {shortened(min(map(str, unknown)))}")
+        raise ValueError(
+            f"a belief has around and within, or weights, but no {checks.shortened(min(map(str, unknown)))}"
+        )
     weights = plain.get("weights")
     if isinstance(weights, Mapping) and isinstance(parameter, CategoricalDistribution):
         choices = {str(choice): choice for choice in parameter.choices}
@@ -115,11 +118,11 @@ def _of_pairs(pairs: list[Any]) -> dict[Any, Any]:
     for each in pairs:
         if not isinstance(each, list) or len(each) != 2:
             raise ValueError(
-                f'weights must be pairs of a choice and a number, such as [["adam", 3]], not {shortened(each)}'
+                f'weights must be pairs of a choice and a number, such as [["adam", 3]], not {checks.shortened(each)}'
             )
-        choice = from_plain(each[0])
+        choice = codec.from_plain(each[0])
         if choice in named:
-            raise ValueError(f"weights have {shortened(choice)} twice; give each choice once")
+            raise ValueError(f"weights have {checks.shortened(choice)} twice; give each choice once")
         named[choice] = each[1]
     return named
 
@@ -161,7 +164,7 @@ def beliefs_of(given: Any) -> dict[str, Belief]:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise ValueError(
             "beliefs must be a dict from parameters to beliefs, such as "
-            f'{{"lr": lazybo.Belief(around=1e-3, within=3)}}, not {shortened(given)}'
+            f'{{"lr": lazybo.Belief(around=1e-3, within=3)}}, not {checks.shortened(given)}'
         )
     found = {}
     for name, each in given.items():
@@ -182,11 +185,11 @@ def check_belief(name: str, belief: Belief, parameter: Any) -> None:
         )
     if isinstance(parameter, CategoricalDistribution):
         if belief.weights is None:
-            example = shortened(parameter.choices[0], 40)
+            example = checks.shortened(parameter.choices[0], 40)
             raise ValueError(f"{what} needs weights=, since it is a choice: lazybo.Belief(weights={{{example}: 3}})")
         for choice in belief.weights:
             if not contains(parameter, choice):
-                raise ValueError(f"{what}: {name} must be {allowed_values(parameter)}, not {shortened(choice)}")
+                raise ValueError(f"{what}: {name} must be {allowed_values(parameter)}, not {checks.shortened(choice)}")
         return
     assert isinstance(parameter, FloatDistribution | IntDistribution)
     if belief.around is None or belief.within is None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lazybo.core.checks import Array
+from lazybo.core import Array
 from lazybo.space.space import Space
 
 # Distances are computed for this many points at a time.

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.checks import Array
-from lazybo.gp.kernels.base import Column
+from lazybo.core import Array
+from lazybo.gp import Column
 from lazybo.space.axis import MAX_MOVES, Axis, Perturbation
 from lazybo.space.kinds import Structured
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.distributions import BaseDistribution
 
-from lazybo.core.checks import shortened
+from lazybo.core import checks
 from lazybo.space.distributions import allowed_values, contains, plain_value
 from lazybo.space.kinds import Structured
 from lazybo.space.shorthand import as_distributions
@@ -90,7 +90,7 @@ class Configurations:
             outlier = outside and name in self.axes and self.axes[name].has_place(value)
             if not contains(self.distributions[name], value) and not outlier:
                 allowed = allowed_values(self.distributions[name])
-                raise ValueError(f"{name} must be {allowed}, not {shortened(value)}")
+                raise ValueError(f"{name} must be {allowed}, not {checks.shortened(value)}")
         for name, stored in self.stored.items():
             active = self.is_active(name, params)
             missing = [each for each in stored if each not in params]
@@ -157,16 +157,16 @@ def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Conditi
     if conditions is not None and not isinstance(conditions, Mapping):
         raise ValueError(
             "conditions must be a dict from the name of a parameter to its lazybo.Condition(parent, values), not "
-            f"{shortened(conditions)}"
+            f"{checks.shortened(conditions)}"
         )
     checked = {}
     for name, condition in (conditions or {}).items():
         which = f"conditions: the condition of {name!r}"
         if not isinstance(condition, Condition):
-            raise ValueError(f"{which} must be lazybo.Condition(parent, values), not {shortened(condition)}")
+            raise ValueError(f"{which} must be lazybo.Condition(parent, values), not {checks.shortened(condition)}")
         values = condition.values
         if isinstance(values, str) or not isinstance(values, Sequence):
-            raise ValueError(f"{which} must have a list of values, not {shortened(values)}")
+            raise ValueError(f"{which} must have a list of values, not {checks.shortened(values)}")
         if not values:
             raise ValueError(f"{which} has no values: the parameter could never be active")
         checked[name] = replace(condition, values=tuple(values))
@@ -176,7 +176,7 @@ def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Conditi
 def _names(argument: str, names: Collection[str]) -> frozenset[str]:
     """Names of parameters as a set."""
     if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{argument} must be a list of names of parameters, not {shortened(names)}")
+        raise ValueError(f"{argument} must be a list of names of parameters, not {checks.shortened(names)}")
     return frozenset(names)
 
 
@@ -218,8 +218,8 @@ def _check_condition(
     parent, which = condition.parent, f"conditions: the condition of {name!r}"
     for known in (name, parent):
         if not isinstance(known, str) or known not in distributions:
-            missing = f"there is no parameter {shortened(known)}; this space has {[*distributions]}"
-            raise ValueError(f"{which} on {shortened(parent)}: {missing}")
+            missing = f"there is no parameter {checks.shortened(known)}; this space has {[*distributions]}"
+            raise ValueError(f"{which} on {checks.shortened(parent)}: {missing}")
     given = distributions[parent]
     whole = given.stored(parent).get(parent) if isinstance(given, Structured) else given
     if whole is None:
@@ -227,7 +227,7 @@ def _check_condition(
     for value in condition.values:
         if not contains(whole, value) and not condition.outside:
             allowed = allowed_values(whole)
-            raise ValueError(f"{which} has {parent}={shortened(value)}, but {parent} must be {allowed}")
+            raise ValueError(f"{which} has {parent}={checks.shortened(value)}, but {parent} must be {allowed}")
 
 
 def _parents_first(distributions: Iterable[str], conditions: dict[str, Condition]) -> list[str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lazybo.core.checks import Array, is_number, shortened
-from lazybo.gp.kernels.base import Column
+from lazybo.core import Array, checks
+from lazybo.gp import Column
 
 if TYPE_CHECKING:
     from lazybo.space.configurations import Configurations
@@ -37,7 +37,9 @@ class Derived:
     ) -> None:
         for name, function in (("features", features), ("canonical", canonical)):
             if function is not None and not callable(function):
-                wrong = f"{name} must be a function that takes a configuration (a dict), not {shortened(function)}"
+                wrong = (
+                    f"{name} must be a function that takes a configuration (a dict), not {checks.shortened(function)}"
+                )
                 raise ValueError(wrong)
         self._configurations, self._features, self._canonical = configurations, features, canonical
         self._known: dict[bytes, Array] = {}
@@ -69,8 +71,8 @@ class Derived:
             return None
         key = _called("canonical", self._canonical, self._configurations.values(params))
         if key is None or not (isinstance(key, Mapping) or _is_hashable(key)):
-            wrong = f"canonical must return a configuration, or a key such as a text or a tuple, not {shortened(key)}"
-            raise ValueError(wrong)
+            wrong = "canonical must return a configuration, or a key such as a text or a tuple"
+            raise ValueError(f"{wrong}, not {checks.shortened(key)}")
         return key
 
     def check_canonical(self, params: Mapping[str, Any]) -> None:
@@ -81,7 +83,7 @@ class Derived:
             standing = self._standing(first)
             changes = changes or self._standing(self.key(standing)) != standing
         if changes:
-            values = shortened(self._configurations.values(params), 200)
+            values = checks.shortened(self._configurations.values(params), 200)
             raise ValueError(
                 f"canonical must always return the same for equivalent configurations, but does not for {values}: not "
                 "when it is called again, or when it gets what it has returned"
@@ -92,7 +94,7 @@ class Derived:
         try:
             return self._configurations.plain(key)
         except ValueError as error:
-            wrong = f"canonical returned {shortened(key, 200)}, which is no configuration: {error}"
+            wrong = f"canonical returned {checks.shortened(key, 200)}, which is no configuration: {error}"
             raise ValueError(wrong) from None
 
     def key_at(self, point: bytes, params: Callable[[], Mapping[str, Any]]) -> Any:
@@ -119,11 +121,11 @@ class Derived:
         found = _called("features", self._features, values)
         numbers = list(found) if isinstance(found, Sequence | np.ndarray) and not isinstance(found, str) else [found]
         for each in numbers:
-            if not is_number(each) or not math.isfinite(each):
-                given = f"{shortened(each)} for {shortened(values, 200)}"
+            if not checks.is_number(each) or not math.isfinite(each):
+                given = f"{checks.shortened(each)} for {checks.shortened(values, 200)}"
                 raise ValueError(f"features must return finite numbers, not {given}")
         if self.count and len(numbers) != self.count:
-            given = f"{len(numbers)} for {shortened(values, 200)}"
+            given = f"{len(numbers)} for {checks.shortened(values, 200)}"
             raise ValueError(f"features must return {self.count} numbers as before, not {given}")
         return np.array(numbers, dtype=np.float64)
 
@@ -142,4 +144,4 @@ def _called(name: str, function: Callable[[dict[str, Any]], Any], values: dict[s
         return function(dict(values))
     except Exception as error:  # the function is the user's: anything can go wrong in it
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{name} cannot be computed for {shortened(values, 400)}: {reason}") from error
+        raise ValueError(f"{name} cannot be computed for {checks.shortened(values, 400)}: {reason}") from error

@@ -10,14 +10,14 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.core.checks import is_float_like, shortened
+from lazybo.core import checks
 
 
 def contains(distribution: BaseDistribution, value: Any) -> bool:
     """Whether a value from a user belongs to the distribution."""
     numeric = isinstance(distribution, FloatDistribution | IntDistribution)
     try:
-        if numeric and not is_float_like(value):
+        if numeric and not checks.is_float_like(value):
             return False
         return distribution._contains(distribution.to_internal_repr(value))
     except (TypeError, ValueError, OverflowError):
@@ -43,7 +43,7 @@ def only_value(distribution: BaseDistribution) -> Any:
 def allowed_values(distribution: Any) -> str:
     """The values of a distribution in words, for messages; a kind with structure as it was written."""
     if isinstance(distribution, CategoricalDistribution):
-        return f"one of {shortened(list(distribution.choices), 200)}"
+        return f"one of {checks.shortened(list(distribution.choices), 200)}"
     return in_words(str(distribution))
 
 

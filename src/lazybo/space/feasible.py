@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.checks import Array, shortened
+from lazybo.core import Array, checks
 from lazybo.space.space import MAX_LISTED, Predicate, Space
 
 # Answers that are remembered: more than a step asks for.
@@ -74,12 +74,12 @@ class Feasibility:
             answers.extend(predicate(params) for params in configurations)  # keeps the answers before an exception
         except Exception as error:  # the predicate is the user's: anything can go wrong in it
             given, reason = configurations[len(answers)], f"{type(error).__name__}: {error}"
-            raise ValueError(f"feasible cannot be evaluated for {shortened(given, 400)}: {reason}") from error
+            raise ValueError(f"feasible cannot be evaluated for {checks.shortened(given, 400)}: {reason}") from error
         for params, answer in zip(configurations, answers, strict=True):
             if not isinstance(answer, bool | np.bool_):
                 raise ValueError(
-                    f"feasible must return True or False, but returned {shortened(answer)} "
-                    f"({type(answer).__name__}) for {shortened(params, 400)}"
+                    f"feasible must return True or False, but returned {checks.shortened(answer)} "
+                    f"({type(answer).__name__}) for {checks.shortened(params, 400)}"
                 )
         return answers
 
@@ -140,7 +140,9 @@ class FeasibleSet:
         if self._space.dim == 0:
             only = self._space.decode(np.zeros(0))
             if not self.contains.holds(only):
-                raise ValueError(f"the only configuration of this space, {shortened(only, 400)}, is not feasible")
+                raise ValueError(
+                    f"the only configuration of this space, {checks.shortened(only, 400)}, is not feasible"
+                )
             return
         self._search(seed, 1)
 
@@ -202,9 +204,10 @@ class FeasibleSet:
             if self.contains.holds(params):
                 return params
             if len(params) == len(fixed):
-                raise ValueError(f"{shortened(params, 400)} is not feasible")
+                raise ValueError(f"{checks.shortened(params, 400)} is not feasible")
         raise ValueError(
-            f"no feasible values were found for the parameters other than {shortened(dict(fixed), 400)}: {tried:,} "
+            f"no feasible values were found for the parameters other than "
+            f"{checks.shortened(dict(fixed), 400)}: {tried:,} "
             "were tried; change these values, or give all parameters"
         )
 

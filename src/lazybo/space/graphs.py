@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from lazybo.core.checks import Array, hinting_class, one_of, shortened, whole
-from lazybo.gp.kernels.base import Column
+from lazybo.core import Array, checks
+from lazybo.gp import Column
 from lazybo.space.algebra import BUCKETS, INPUT, Algebra, Counts, Sum, added
 from lazybo.space.axis import Perturbation
 from lazybo.space.coded import CodedAxis
@@ -118,7 +118,7 @@ class LabelledGraph:
         return ax
 
 
-@hinting_class({"ops": "use operations=", "edges": "use labels='edges' or labels='nodes', and at_most="})
+@checks.hinting_class({"ops": "use operations=", "edges": "use labels='edges' or labels='nodes', and at_most="})
 @dataclass(frozen=True)
 class Graph(Structured):
     """A graph of ``nodes`` nodes, input and output included: ``lazybo.Graph(nodes=4, operations=["none", "skip", …])``.
@@ -143,13 +143,13 @@ class Graph(Structured):
     name: ClassVar[str] = "graph"
 
     def __post_init__(self) -> None:
-        one_of("labels of a Graph", self.labels, ("edges", "nodes"))
-        whole("nodes of a Graph", self.nodes, 2 if self.labels == "edges" else 3, MAX_NODES)
+        checks.one_of("labels of a Graph", self.labels, ("edges", "nodes"))
+        checks.whole("nodes of a Graph", self.nodes, 2 if self.labels == "edges" else 3, MAX_NODES)
         object.__setattr__(self, "operations", names_of("the operations of a Graph", self.operations, 2, BUCKETS))
         if self.inputs is not None:
-            whole("inputs of a Graph", self.inputs, 1, 1)
+            checks.whole("inputs of a Graph", self.inputs, 1, 1)
         if self.at_most is not None:
-            whole("at_most of a Graph", self.at_most, 1, len(self.pairs))
+            checks.whole("at_most of a Graph", self.at_most, 1, len(self.pairs))
         if self.labels == "edges" and (self.inputs is not None or self.at_most is not None):
             raise ValueError("inputs and at_most of a Graph need labels='nodes'; with operations on edges, use none")
         if self.inputs is not None and self.at_most is not None:
@@ -157,10 +157,11 @@ class Graph(Structured):
         for which in ("none", "skip"):
             given = getattr(self, which)
             if given is not None and given not in self.operations:
-                raise ValueError(f"{which} of a Graph must be one of its operations, not {shortened(given)}")
+                raise ValueError(f"{which} of a Graph must be one of its operations, not {checks.shortened(given)}")
         if self.none is not None and self.none == self.skip:
             raise ValueError(
-                f"none and skip of a Graph are both {shortened(self.none)}: one adds nothing, the other is the identity"
+                f"none and skip of a Graph are both {checks.shortened(self.none)}: one adds nothing, the "
+                "other is the identity"
             )
 
     @cached_property
@@ -206,14 +207,14 @@ class Graph(Structured):
         elif self.labels == "edges" and isinstance(value, Sequence) and not isinstance(value, str):
             value = {"operations": value}
         if not isinstance(value, Mapping) or not {"operations"} <= value.keys() <= {"operations", "edges"}:
-            raise ValueError(f"must be a graph, made by the of() of its lazybo.Graph, not {shortened(value)}")
+            raise ValueError(f"must be a graph, made by the of() of its lazybo.Graph, not {checks.shortened(value)}")
         operations, edges = value["operations"], value.get("edges")
         count = len(self.pairs) if self.labels == "edges" else self.nodes - 2
         known = isinstance(operations, Sequence) and not isinstance(operations, str)
         if not known or len(operations) != count or any(each not in self.operations for each in operations):
-            some = f"{count} of the operations {shortened([*self.operations])}"
+            some = f"{count} of the operations {checks.shortened([*self.operations])}"
             raise ValueError(
-                f"must be a graph with {some}, one for each {self.labels[:-1]}, not {shortened(operations)}"
+                f"must be a graph with {some}, one for each {self.labels[:-1]}, not {checks.shortened(operations)}"
             )
         return (*operations, *self._written(edges))
 
@@ -234,13 +235,13 @@ class Graph(Structured):
                 )
             ):
                 some = f"the node before each of the {self.nodes - 2} inner nodes"
-                raise ValueError(f"must be a graph whose edges are {some}, not {shortened(edges)}")
+                raise ValueError(f"must be a graph whose edges are {some}, not {checks.shortened(edges)}")
             return tuple(int(i) for i in given[1:])
         pairs = {tuple(each) if isinstance(each, Sequence) else each for each in given or ()}
         most = self.at_most or len(self.pairs)
         if given is None or not pairs <= set(self.pairs) or len(pairs) > most:
             some = f"at most {most} pairs (i, j) with i < j < {self.nodes}"
-            raise ValueError(f"must be a graph whose edges are {some}, not {shortened(edges)}")
+            raise ValueError(f"must be a graph whose edges are {some}, not {checks.shortened(edges)}")
         return tuple(pair in pairs for pair in self.pairs)
 
     def read(self, stored: Sequence[Any]) -> LabelledGraph:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from optuna.distributions import BaseDistribution
 
-from lazybo.core.checks import shortened
+from lazybo.core import checks
 
 if TYPE_CHECKING:
     from lazybo.space.coded import CodedAxis
@@ -92,21 +92,21 @@ def _axis_of(kind: Structured) -> "CodedAxis":
 def names_of(what: str, given: Any, least: int, most: int) -> tuple[Any, ...]:
     """``given`` as a tuple of different names: texts or whole numbers."""
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__") or hasattr(given, "keys"):
-        raise ValueError(f"{what} must be a list of names, not {shortened(given)}")
+        raise ValueError(f"{what} must be a list of names, not {checks.shortened(given)}")
     if isinstance(given, set | frozenset):
         raise ValueError(f"{what} must be a list: a set has another order in every process")
     names = tuple(each.item() if isinstance(each, np.generic) else each for each in given)
     seen: dict[str, Any] = {}
     for each in names:
         if isinstance(each, bool) or not isinstance(each, str | int):
-            raise ValueError(f"{what} must be texts or whole numbers, not {shortened(each)}")
+            raise ValueError(f"{what} must be texts or whole numbers, not {checks.shortened(each)}")
         other = seen.setdefault(str(each), each)
         if other is not each and other != each:
-            wrong = f"{what} have {shortened(other)} and {shortened(each)}, which look the same in a study; rename one"
-            raise ValueError(wrong)
+            pair = f"{checks.shortened(other)} and {checks.shortened(each)}"
+            raise ValueError(f"{what} have {pair}, which look the same in a study; rename one")
     if len(seen) < len(names):
         twice = next(each for i, each in enumerate(names) if each in names[:i])
-        raise ValueError(f"{what} have {shortened(twice)} twice; give each once")
+        raise ValueError(f"{what} have {checks.shortened(twice)} twice; give each once")
     if not least <= len(names) <= most:
         raise ValueError(f"{what} must be from {least} to {most} names, not {len(names)}")
     return names

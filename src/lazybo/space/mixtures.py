@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-from lazybo.core.checks import Array, finite_number, hinting_class, is_number, positive, shortened, whole
-from lazybo.gp.kernels.base import Column
+from lazybo.core import Array, checks
+from lazybo.gp import Column
 from lazybo.space.axis import Perturbation
 from lazybo.space.coded import CodedAxis, top
 from lazybo.space.kinds import Structured, names_of
@@ -28,7 +28,7 @@ ROUGHLY, EXACTLY = 1e-6, 1e-9
 MAX_DESCRIPTORS = 16
 
 
-@hinting_class({"sum": "use total="})
+@checks.hinting_class({"sum": "use total="})
 @dataclass(frozen=True)
 class Mixture(Structured):
     """Shares of some parts that add up to ``total``: ``lazybo.Mixture(["water", "ethanol", "dmso"], at_most=2)``.
@@ -46,9 +46,9 @@ class Mixture(Structured):
     def __post_init__(self) -> None:
         parts = names_of("the parts of a Mixture", self.parts, 2, MAX_PARTS)
         object.__setattr__(self, "parts", parts)
-        object.__setattr__(self, "total", positive("total of a Mixture", self.total))
+        object.__setattr__(self, "total", checks.positive("total of a Mixture", self.total))
         if self.at_most is not None:
-            whole("at_most of a Mixture", self.at_most, 1, len(parts))
+            checks.whole("at_most of a Mixture", self.at_most, 1, len(parts))
 
     @property
     def most(self) -> int:
@@ -63,15 +63,17 @@ class Mixture(Structured):
         """The shares."""
         good = isinstance(value, Mapping) and all(part in self.parts for part in value)
         shares = [value.get(part, 0.0) for part in self.parts] if good else []
-        good = bool(shares) and all(is_number(each) and 0 <= each <= self.total * (1 + ROUGHLY) for each in shares)
-        some = f"a dict of shares of {shortened(list(self.parts))}"
+        good = bool(shares) and all(
+            checks.is_number(each) and 0 <= each <= self.total * (1 + ROUGHLY) for each in shares
+        )
+        some = f"a dict of shares of {checks.shortened(list(self.parts))}"
         if not good:
-            raise ValueError(f"must be {some}, each from 0 to {self.total:g}, not {shortened(value)}")
+            raise ValueError(f"must be {some}, each from 0 to {self.total:g}, not {checks.shortened(value)}")
         numbers = np.array(shares, dtype=np.float64)
         if abs(numbers.sum() - self.total) > ROUGHLY * self.total:
             raise ValueError(f"must be {some} that add up to {self.total:g}, not to {numbers.sum():g}")
         if np.count_nonzero(numbers) > self.most:
-            raise ValueError(f"must be {some} of which at most {self.most} are not 0, not {shortened(value)}")
+            raise ValueError(f"must be {some} of which at most {self.most} are not 0, not {checks.shortened(value)}")
         found: list[float] = self._scaled(numbers).tolist()
         return tuple(found)
 
@@ -203,7 +205,7 @@ def _normalised(shares: Array) -> Array:
 # -------------------------------------------------------------------- choices with descriptors
 
 
-@hinting_class({"descriptors": "give a dict from choices to lists of numbers"})
+@checks.hinting_class({"descriptors": "give a dict from choices to lists of numbers"})
 @dataclass(frozen=True)
 class Described(Structured):
     """One of some choices, each with the same number of descriptors: ``lazybo.Described({"water": [78.4, 1.0], …})``.
@@ -218,13 +220,15 @@ class Described(Structured):
 
     def __post_init__(self) -> None:
         if not isinstance(self.choices, Mapping):
-            raise ValueError(f"Described takes a dict from choices to numbers, not {shortened(self.choices)}")
+            raise ValueError(f"Described takes a dict from choices to numbers, not {checks.shortened(self.choices)}")
         names = names_of("the choices of Described", [*self.choices], 2, 10_000)
         table = {name: _descriptors(name, self.choices[name]) for name in names}
         first = names[0]
         for name, numbers in table.items():
             if len(numbers) != len(table[first]):
-                counts = f"{shortened(first)} has {len(table[first])}, {shortened(name)} has {len(numbers)}"
+                counts = (
+                    f"{checks.shortened(first)} has {len(table[first])}, {checks.shortened(name)} has {len(numbers)}"
+                )
                 raise ValueError(f"all choices of Described must have as many numbers: {counts}")
         object.__setattr__(self, "choices", table)
 
@@ -245,7 +249,7 @@ class Described(Structured):
             if not isinstance(each, list | tuple) or len(each) != 2:
                 raise ValueError(
                     "Described takes a table from choices to numbers, such as {water = [78.4, 1.0], ethanol = [24.5, "
-                    f"0.7]}}, or a list of such pairs, not {shortened(each)}"
+                    f"0.7]}}, or a list of such pairs, not {checks.shortened(each)}"
                 )
         return cls(**given | {"choices": dict(pairs)})
 
@@ -260,7 +264,7 @@ class Described(Structured):
         except TypeError:
             known = False
         if not known:
-            raise ValueError(f"must be one of {shortened([*self.choices], 200)}, not {shortened(value)}")
+            raise ValueError(f"must be one of {checks.shortened([*self.choices], 200)}, not {checks.shortened(value)}")
         return (next(choice for choice in self.choices if choice == value),)
 
     def read(self, stored: Sequence[Any]) -> Any:
@@ -275,10 +279,12 @@ class Described(Structured):
 def _descriptors(name: Any, given: Any) -> tuple[float, ...]:
     """The descriptors of a choice as numbers."""
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise ValueError(f"{shortened(name)} of Described must have a list of numbers, not {shortened(given)}")
-    numbers = tuple(finite_number(f"the descriptors of {shortened(name)}", each) for each in given)
+        raise ValueError(
+            f"{checks.shortened(name)} of Described must have a list of numbers, not {checks.shortened(given)}"
+        )
+    numbers = tuple(checks.finite_number(f"the descriptors of {checks.shortened(name)}", each) for each in given)
     if not numbers:
-        raise ValueError(f"{shortened(name)} of Described has no numbers; use a plain list of choices instead")
+        raise ValueError(f"{checks.shortened(name)} of Described has no numbers; use a plain list of choices instead")
     return numbers
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from lazybo.core.checks import Array, hinting_class, shortened, whole
-from lazybo.gp.kernels.base import Column
+from lazybo.core import Array, checks
+from lazybo.gp import Column
 from lazybo.space.axis import MAX_MOVES, Perturbation
 from lazybo.space.coded import CodedAxis, top
 from lazybo.space.kinds import Structured, names_of
@@ -28,7 +28,7 @@ MAX_PLACED = 20
 MAX_PARTS = 256
 
 
-@hinting_class({"length": "a value has all items in some order; for some of the items use lazybo.Subset"})
+@checks.hinting_class({"length": "a value has all items in some order; for some of the items use lazybo.Subset"})
 @dataclass(frozen=True)
 class Permutation(Structured):
     """An order of some items: ``lazybo.Permutation(["crop", "flip", "blur"])``. Its values are lists.
@@ -52,7 +52,9 @@ class Permutation(Structured):
         is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
         items = tuple(np.asarray(value, dtype=object).tolist()) if is_list else ()
         if len(items) != len(self.items) or any(each not in items for each in self.items):
-            raise ValueError(f"must be a list of {shortened(list(self.items))} in any order, not {shortened(value)}")
+            raise ValueError(
+                f"must be a list of {checks.shortened(list(self.items))} in any order, not {checks.shortened(value)}"
+            )
         return items
 
     def read(self, stored: Sequence[Any]) -> list[Any]:
@@ -153,7 +155,7 @@ def _moves_of_places(n: int) -> NDArray[np.intp]:
 # -------------------------------------------------------------------------------- subsets
 
 
-@hinting_class(dict.fromkeys(("size", "k", "n", "count"), "use at_least= and at_most="))
+@checks.hinting_class(dict.fromkeys(("size", "k", "n", "count"), "use at_least= and at_most="))
 @dataclass(frozen=True)
 class Subset(Structured):
     """Some of the items: ``lazybo.Subset(columns, at_least=1, at_most=20)``. Its values are lists in the items' order.
@@ -169,9 +171,9 @@ class Subset(Structured):
 
     def __post_init__(self) -> None:
         items = names_of("the items of a Subset", self.items, 1, MAX_PARTS)
-        at_least = whole("at_least of a Subset", self.at_least, 0, len(items))
+        at_least = checks.whole("at_least of a Subset", self.at_least, 0, len(items))
         if self.at_most is not None:
-            whole("at_most of a Subset", self.at_most, max(at_least, 1), len(items))
+            checks.whole("at_most of a Subset", self.at_most, max(at_least, 1), len(items))
         if at_least == len(items):
             raise ValueError(f"at_least of a Subset is {at_least}, so it has only one value: all items")
         object.__setattr__(self, "items", items)
@@ -192,8 +194,8 @@ class Subset(Structured):
         wrong = not is_some or any(each not in self.items for each in chosen) or len(set(chosen)) < len(chosen)
         least, most = self.sizes
         if wrong or not least <= len(chosen) <= most:
-            some = f"{least} to {most} of {shortened(list(self.items))}"
-            raise ValueError(f"must be a list of {some}, each at most once, not {shortened(value)}")
+            some = f"{least} to {most} of {checks.shortened(list(self.items))}"
+            raise ValueError(f"must be a list of {some}, each at most once, not {checks.shortened(value)}")
         return tuple(item in chosen for item in self.items)
 
     def read(self, stored: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from lazybo.core.checks import is_number, shortened, warn
+from lazybo.core import checks
 
 # The third entry of a range, and whether it means logarithmic. All but "log" are scikit-optimize's names.
 SCALES = {"log": True, "log-uniform": True, "uniform": False}
@@ -39,11 +39,13 @@ def as_distributions(space: Any) -> dict[str, BaseDistribution]:
     NumPy's numbers are treated like Python's. scikit-optimize's "uniform" and "log-uniform" also work.
     """
     if not isinstance(space, Mapping):
-        raise ValueError(f"the space must be a dict with {ACCEPTED} for each parameter name, not {shortened(space)}")
+        raise ValueError(
+            f"the space must be a dict with {ACCEPTED} for each parameter name, not {checks.shortened(space)}"
+        )
     distributions = {}
     for name, written in space.items():
         if not isinstance(name, str):
-            raise ValueError(f"parameter names must be strings, not {shortened(name)}")
+            raise ValueError(f"parameter names must be strings, not {checks.shortened(name)}")
         try:
             distributions[name] = _distribution(written)
         except ValueError as error:
@@ -56,7 +58,7 @@ def warn_of_misreading(space: Mapping[str, Any]) -> None:
     for name, written in space.items():
         reading = _misreading(written)
         if reading:
-            warn(f"parameter {name!r}: {reading}")
+            checks.warn(f"parameter {name!r}: {reading}")
 
 
 def _misreading(written: Any) -> str:
@@ -65,22 +67,24 @@ def _misreading(written: Any) -> str:
         low, high = map(_plain, written)
         if isinstance(low, int) and isinstance(high, int) and -1 <= low < high <= 1:
             numbers = [*range(int(low), int(high) + 1)]
-            reading = f"{shortened(written)} is read as the integers {', '.join(map(str, numbers))}"
+            reading = f"{checks.shortened(written)} is read as the integers {', '.join(map(str, numbers))}"
             return f"{reading}; write ({low}.0, {high}.0) for a range of floats, or {numbers} for choices"
-    if not isinstance(written, list) or len(written) not in (2, 3) or not all(map(is_number, written[:2])):
+    if not isinstance(written, list) or len(written) not in (2, 3) or not all(map(checks.is_number, written[:2])):
         return ""
     low, high, *scale = map(_plain, written)
     if scale and isinstance(scale[0], str) and scale[0] in SCALES:
-        return f"{shortened(written)} is read as three choices; write {shortened(tuple(written))} for a range"
+        as_range = checks.shortened(tuple(written))
+        return f"{checks.shortened(written)} is read as three choices; write {as_range} for a range"
     if not scale and isinstance(low, float) and isinstance(high, float) and low < high:
-        choices = f"optuna.distributions.CategoricalDistribution({shortened(written)}) for these two choices"
-        return f"{shortened(written)} is read as two choices; write {shortened((low, high))} for a range, or {choices}"
+        shown, as_range = checks.shortened(written), checks.shortened((low, high))
+        choices = f"optuna.distributions.CategoricalDistribution({shown}) for these two choices"
+        return f"{shown} is read as two choices; write {as_range} for a range, or {choices}"
     return ""
 
 
 def is_range(written: Any) -> bool:
     """Whether this is a tuple of two numbers, or of two numbers and a scale such as "log"."""
-    if not isinstance(written, tuple) or len(written) not in (2, 3) or not all(map(is_number, written[:2])):
+    if not isinstance(written, tuple) or len(written) not in (2, 3) or not all(map(checks.is_number, written[:2])):
         return False
     return len(written) == 2 or (isinstance(written[2], str) and written[2] in SCALES)
 
@@ -90,9 +94,11 @@ def range_of(written: tuple[Any, ...]) -> FloatDistribution | IntDistribution:
     low, high = map(_plain, written[:2])
     log = len(written) == 3 and SCALES[written[2]]
     if low > high:
-        raise ValueError(f"has the range {shortened(written)}, but the low end must not be above the high end")
+        raise ValueError(f"has the range {checks.shortened(written)}, but the low end must not be above the high end")
     if log and low <= 0:
-        raise ValueError(f"has the range {shortened(written)}, but the low end of a logarithmic range must be above 0")
+        raise ValueError(
+            f"has the range {checks.shortened(written)}, but the low end of a logarithmic range must be above 0"
+        )
     distribution: FloatDistribution | IntDistribution
     if isinstance(low, Integral) and isinstance(high, Integral):
         distribution = IntDistribution(int(low), int(high), log)
@@ -112,7 +118,7 @@ def _distribution(written: Any) -> BaseDistribution:
         return _choices(written)
     if is_range(written):
         return range_of(written)
-    raise ValueError(f"must be {ACCEPTED}, not {shortened(written)}{_hint(written)}")
+    raise ValueError(f"must be {ACCEPTED}, not {checks.shortened(written)}{_hint(written)}")
 
 
 def _choices(written: list[Any]) -> CategoricalDistribution:
@@ -122,7 +128,7 @@ def _choices(written: list[Any]) -> CategoricalDistribution:
     for i, choice in enumerate(choices):
         # Optuna compares choices by ==: the second of two equal choices could never be suggested, and arrays fail.
         if any(_equal(choice, earlier) for earlier in choices[:i]):
-            raise ValueError(f"has the choice {shortened(choice)} twice")
+            raise ValueError(f"has the choice {checks.shortened(choice)} twice")
     return CategoricalDistribution(choices)
 
 
@@ -131,23 +137,23 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except ValueError:
         array = one if hasattr(one, "tolist") else other
-        raise ValueError(f"has the choice {shortened(array)}; give tuples or names instead of arrays") from None
+        raise ValueError(f"has the choice {checks.shortened(array)}; give tuples or names instead of arrays") from None
 
 
 def _hint(written: Any) -> str:
     """A hint at what the user may have meant."""
     if isinstance(written, set | frozenset):
         return ". A set has no order; write a list"
-    if isinstance(written, tuple) and len(written) == 3 and all(map(is_number, written)):
+    if isinstance(written, tuple) and len(written) == 3 and all(map(checks.is_number, written)):
         return ". For steps write IntDistribution or FloatDistribution(low, high, step=...) of optuna.distributions"
-    if isinstance(written, tuple) and len(written) == 3 and all(map(is_number, written[:2])):
+    if isinstance(written, tuple) and len(written) == 3 and all(map(checks.is_number, written[:2])):
         return ". The third entry of a range is 'log' or missing"
     if isinstance(written, tuple):
         return ". Tuples are ranges of two numbers; choices are a list"
     if isinstance(written, range | np.ndarray):
         return ". Write list(...) for choices"
     if written is None or isinstance(written, str | bool | Real):
-        return f". A constant is a list with one choice, [{shortened(written)}]"
+        return f". A constant is a list with one choice, [{checks.shortened(written)}]"
     return ""
 
 

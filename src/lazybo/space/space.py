@@ -25,8 +25,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core.checks import Array, hinting, shortened
-from lazybo.gp.kernels.base import Column
+from lazybo.core import Array, checks
+from lazybo.gp import Column
 from lazybo.space.axis import Axis, Perturbation, axis_of
 from lazybo.space.beliefs import Belief, Believed, beliefs_of, check_belief, fitting
 from lazybo.space.configurations import Condition, Configurations
@@ -67,7 +67,7 @@ class Space:
       stands for the equivalent ones, a dict, the model also knows which others are near it.
     """
 
-    @hinting({})
+    @checks.hinting({})
     def __init__(
         self,
         parameters: Mapping[str, Any],
@@ -90,7 +90,7 @@ class Space:
         if feasible is not None and not callable(feasible):
             raise ValueError(
                 "feasible must be a function that takes a configuration (a dict) and returns True or False, not "
-                f"{shortened(feasible)}"
+                f"{checks.shortened(feasible)}"
             )
         self.feasible = feasible
         self.beliefs = beliefs_of(beliefs)
@@ -393,10 +393,12 @@ def places_of(space: Space, condition: Condition) -> list[tuple[float, ...]]:
 def _replaced(names: Collection[str], parameters: Mapping[str, Any], features: Features | None) -> tuple[str, ...]:
     """The names of parameters that the model does not see, in the order of the parameters."""
     if isinstance(names, str) or not isinstance(names, Collection):
-        raise ValueError(f"instead_of must be a list of names of parameters, not {shortened(names)}")
+        raise ValueError(f"instead_of must be a list of names of parameters, not {checks.shortened(names)}")
     for name in names:
         if name not in parameters:
-            raise ValueError(f"instead_of names {shortened(name)}; the parameters are {shortened([*parameters], 200)}")
+            raise ValueError(
+                f"instead_of names {checks.shortened(name)}; the parameters are {checks.shortened([*parameters], 200)}"
+            )
     if names and features is None:
         raise ValueError("instead_of needs features, which the model sees instead of these parameters")
     return tuple(name for name in parameters if name in names)

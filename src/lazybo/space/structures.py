@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
-from lazybo.core.checks import shortened
+from lazybo.core import checks
 from lazybo.space.graphs import Graph
 from lazybo.space.kinds import Structured
 from lazybo.space.mixtures import Described, Mixture
@@ -18,7 +18,9 @@ KINDS: dict[str, type[Structured]] = {each.name: each for each in (Permutation, 
 def kind_of(plain: Any) -> Structured:
     """The kind that `Structured.to_plain` wrote, or that a file describes."""
     if not isinstance(plain, Mapping) or plain.get("kind") not in KINDS:
-        raise ValueError(f"a parameter with structure must have a kind, one of {[*KINDS]}, not {shortened(plain)}")
+        raise ValueError(
+            f"a parameter with structure must have a kind, one of {[*KINDS]}, not {checks.shortened(plain)}"
+        )
     given = {name: value for name, value in plain.items() if name != "kind"}
     try:
         return KINDS[plain["kind"]].from_plain(**given)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from lazybo.core.codec import read_at_most
+from lazybo.core import codec
 
 DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
@@ -130,7 +130,7 @@ def _cells(name: str | Path, what: str) -> tuple[str, list[list[str]]]:
     if "://" in str(name):
         raise ValueError(f"{what} must be a CSV file, not the URL of a storage; {LOAD}")
     try:
-        content = read_at_most(name, MOST_BYTES)
+        content = codec.read_at_most(name, MOST_BYTES)
     except (OSError, ValueError) as error:
         raise ValueError(f"{what} cannot be read: {error}") from None
     if content.startswith(ZIPPED):

@@ -14,8 +14,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
-from lazybo.core.checks import shortened, whole
-from lazybo.core.codec import INVALID, object_from_json
+from lazybo.core import checks, codec
 
 # ------------------------------------------------------------------- of a study
 
@@ -110,15 +109,15 @@ def joined(attributes: Mapping[str, Any], key: str) -> str:
     while f"{key}:{len(found)}" in attributes:
         part = attributes[f"{key}:{len(found)}"]
         if not isinstance(part, str):
-            raise ValueError(f"its part {len(found)} must be a string, not {shortened(part)}")
+            raise ValueError(f"its part {len(found)} must be a string, not {checks.shortened(part)}")
         found.append(part)
     text = "".join(found)
-    return text[: whole("its length", attributes.get(f"{key}:length", len(text)), 0)]
+    return text[: checks.whole("its length", attributes.get(f"{key}:length", len(text)), 0)]
 
 
 def object_of(attributes: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The JSON object that was stored in parts; empty if there is none. Raises a ValueError if it is damaged."""
-    return object_from_json(joined(attributes, key) or "{}")
+    return codec.object_from_json(joined(attributes, key) or "{}")
 
 
 def of_study(key: str, study_name: str) -> str:
@@ -179,5 +178,5 @@ def announced_params(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) 
     try:
         written = read_announcement(trial).get("params", {})
         return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
-    except INVALID:
+    except codec.INVALID:
         return {}

@@ -6,7 +6,7 @@ one: `optimize()` stores them and its space with the study (`OPTIONS_KEY`), `Laz
 that it writes, which saves a commit.
 
 `optimize()`, `LazySampler` and the command take earlier studies as ``name@storage``, names of CSV files, and everything
-that `lazybo.search.earlier_studies` takes. Their results are stored with the options, so that a resumed study and
+that `lazybo.search.earlier` takes. Their results are stored with the options, so that a resumed study and
 reports need neither the other storages nor the files.
 """
 
@@ -24,15 +24,9 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.core.checks import Direction, check_seed, shortened, whole
-from lazybo.core.codec import as_object, check_version, readable
-from lazybo.core.text import without_password
-from lazybo.search.earlier_studies import EarlierStudy, earlier_studies, from_rows, from_study
-from lazybo.search.options import Options, check_sources
-from lazybo.space.distributions import in_words
-from lazybo.space.space import Condition, Space, Undeclared
-from lazybo.space.structures import grouped, kind_of
-from lazybo.space.tables import TABLES, csv_rows
+from lazybo.core import Direction, checks, codec, texts
+from lazybo.search import EarlierStudy, Options, check_sources, earlier_studies, from_rows, from_study
+from lazybo.space import TABLES, Condition, Space, Undeclared, csv_rows, grouped, in_words, kind_of
 from lazybo.study.attributes import (
     FORMAT_KEY,
     METRIC_NAMES_KEY,
@@ -98,22 +92,22 @@ class FirstRun:
 
 def first_run(study_name: str, attributes: Mapping[str, Any]) -> FirstRun | None:
     """What the first run has stored with its study; None if there was none. Raises a ValueError if it is damaged."""
-    with readable(of_study(RUN_KEY, study_name), REMEDY):
+    with codec.readable(of_study(RUN_KEY, study_name), REMEDY):
         written = object_of(attributes, RUN_KEY)
         if not written:
             return None
-        space, constraints = as_object(written["space"]), written.get("constraints", [])
+        space, constraints = codec.as_object(written["space"]), written.get("constraints", [])
         if not isinstance(constraints, list) or not all(
             isinstance(each, str) for each in [*space.values(), *constraints]
         ):
             raise ValueError("its space and its constraints must be strings")
-        return FirstRun(space, check_seed(whole("seed", written["seed"], 0)), tuple(constraints))
+        return FirstRun(space, checks.check_seed(checks.whole("seed", written["seed"], 0)), tuple(constraints))
 
 
 def check_format(study: Study) -> None:
     """Raise one sentence if a newer lazybo wrote this study in a way that this one would misread."""
-    with readable(of_study(FORMAT_KEY, study.study_name)):
-        check_version(Store(study).attributes().get(FORMAT_KEY, FORMAT), (FORMAT,))
+    with codec.readable(of_study(FORMAT_KEY, study.study_name)):
+        codec.check_version(Store(study).attributes().get(FORMAT_KEY, FORMAT), (FORMAT,))
 
 
 def open_study(
@@ -139,10 +133,10 @@ def _open_study(
     first = first_run(name, attributes)
     if first is not None:
         _check_same(name, first, attributes.get(REPORTS_KEY, 0), definition, space)
-        return study, check_seed(first.seed if seed is None else seed)
+        return study, checks.check_seed(first.seed if seed is None else seed)
     if not isinstance(space, Undeclared):
         _check_trials(study, space)
-    seed = check_seed(seed)
+    seed = checks.check_seed(seed)
     written: dict[str, Any] = {}
     if definition.names:
         written[METRIC_NAMES_KEY] = list(definition.names)
@@ -166,7 +160,7 @@ def _check_same(name: str, first: FirstRun, reports: object, definition: Definit
         raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {REMEDY}")
     if reports != definition.reports:
         raise ValueError(
-            f"the trials of the study {name!r} report objective {shortened(reports)}, not {definition.reports} "
+            f"the trials of the study {name!r} report objective {checks.shortened(reports)}, not {definition.reports} "
             f"(from 0); {REMEDY}"
         )
 
@@ -217,8 +211,10 @@ def reporting_of(study: Study) -> int:
     count = len(study.directions)
     if count == 1:
         return 0
-    with readable(of_study(REPORTS_KEY, study.study_name), "set it to the position of the objective that is reported"):
-        return whole("it", Store(study).attributes().get(REPORTS_KEY, 0), 0, count - 1)
+    with codec.readable(
+        of_study(REPORTS_KEY, study.study_name), "set it to the position of the objective that is reported"
+    ):
+        return checks.whole("it", Store(study).attributes().get(REPORTS_KEY, 0), 0, count - 1)
 
 
 # ---------------------------------------------------------------- stored options
@@ -258,15 +254,15 @@ def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> StoredOptions
     Raises a ValueError if they are damaged.
     """
     where = of_study(OPTIONS_KEY, study.study_name)
-    with readable(where, OPTIONS_REMEDY):
+    with codec.readable(where, OPTIONS_REMEDY):
         of_run = object_of(Store(study).attributes(), OPTIONS_KEY)
-        first = whole("trials", of_run.get("trials", 0), 0)
+        first = checks.whole("trials", of_run.get("trials", 0), 0)
     for trial in reversed(trials[first:]):
         options = read_announcement(trial).get("options")
         if options:
             where = of_trial(SUGGESTION_KEY, trial.number)
-            with readable(where, OPTIONS_REMEDY):
-                return StoredOptions(as_object(options), where)
+            with codec.readable(where, OPTIONS_REMEDY):
+                return StoredOptions(codec.as_object(options), where)
     return StoredOptions(of_run, where)
 
 
@@ -297,7 +293,7 @@ def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None 
     stored, where = stored_options(study, trials)
     if not stored:
         return Options(seed=0), space or _seen_space(study, trials)
-    with readable(where, OPTIONS_REMEDY):
+    with codec.readable(where, OPTIONS_REMEDY):
         if space is None:
             space = (
                 _stored_space(stored["structure"], trials) if stored.get("structure") else _seen_space(study, trials)
@@ -307,7 +303,7 @@ def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None 
             raise KeyError(min(missing))
         options = Options.from_json(stored, space)
         earlier_studies(options.earlier, directions_of(study))  # raises if they have other objectives
-        lost = as_object(stored.get("not kept", {})).get("kernel")
+        lost = codec.as_object(stored.get("not kept", {})).get("kernel")
     if lost is not None:
         _logger.warning(f"This study has the kernel {lost}, which cannot be restored; its model has the default one.")
     return options, space
@@ -349,7 +345,7 @@ def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> 
         name: Condition(parent, tuple(space[parent].to_external_repr(value) for value in values))
         for name, (parent, values) in written["conditions"].items()
     }
-    kinds = {name: kind_of(plain) for name, plain in as_object(written.get("kinds", {})).items()}
+    kinds = {name: kind_of(plain) for name, plain in codec.as_object(written.get("kinds", {})).items()}
     return Space(grouped(space, kinds), conditions=conditions, optional=frozenset(written["optional"]))
 
 
@@ -394,12 +390,12 @@ def _read(name: str, directions: Sequence[Direction], storage: Storage, study_na
         return from_rows(csv_rows(name, f"the earlier table {name!r}", {}).values(), name, directions)
     title, at, place = name.partition("@")
     if at:
-        return _existing_study(title, place, without_password(place))
+        return _existing_study(title, place, texts.without_password(place))
     if storage is None:
         raise ValueError(f"the earlier study {name!r} needs a storage: give 'NAME@STORAGE', or the study itself")
     if name == study_name:
         raise ValueError(f"the study {name!r} is the one to run, not an earlier one; its own trials count anyway")
-    shown = without_password(str(storage)) if isinstance(storage, str | Path) else "the storage"
+    shown = texts.without_password(str(storage)) if isinstance(storage, str | Path) else "the storage"
     return _existing_study(name, storage, shown)
 
 

@@ -18,7 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock, JournalFileSymlinkLock, get_lock_file
 from optuna.storages.journal._storage import JournalOperation
 
-from lazybo.core.codec import from_json
+from lazybo.core import codec
 
 _logger = logging.getLogger("lazybo")
 
@@ -198,7 +198,7 @@ def _is_whole(line: bytes) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        from_json(line)
+        codec.from_json(line)
     except ValueError:
         return False
     return True

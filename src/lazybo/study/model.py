@@ -17,13 +17,9 @@ import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import whole
-from lazybo.core.codec import readable
-from lazybo.search.optimizer import Optimizer, Suggestion
-from lazybo.search.options import Options
-from lazybo.search.records import pending_row, repeats
-from lazybo.search.results import PENDING, Values
-from lazybo.space.space import Space
+from lazybo.core import checks, codec
+from lazybo.search import PENDING, Optimizer, Options, Suggestion, Values, pending_row, repeats
+from lazybo.space import Space
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
     MODEL_KEY,
@@ -335,11 +331,11 @@ class StudyModel:
         latest = -1
         for where, stored, key in candidates:
             try:
-                with readable(where):
+                with codec.readable(where):
                     saved = object_of(stored, key)
                     if not saved or _short_columns(saved["columns"]) != self._columns:
                         continue
-                    finished = whole("finished", saved.get("finished", 0), 0)
+                    finished = checks.whole("finished", saved.get("finished", 0), 0)
                     if finished >= latest:
                         self.adopt(saved)
                         latest = finished
@@ -350,7 +346,7 @@ class StudyModel:
     def adopt(self, saved: Mapping[str, Any]) -> None:
         """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
         session, events = saved.get("by", ("", 0))
-        recalled = str(session), whole("by", events, 0)
+        recalled = str(session), checks.whole("by", events, 0)
         self.optimizer.planner.restore(saved["model"])
         self._basis, self.seen.recalled = str(saved.get("curves", "")), recalled
 

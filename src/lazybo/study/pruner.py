@@ -42,8 +42,8 @@ from optuna.pruners import BasePruner
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import Array, hinting, whole
-from lazybo.search.curve_forecasts import MIN_COMPLETE, Forecast
+from lazybo.core import Array, checks
+from lazybo.search import MIN_COMPLETE, Forecast
 from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
@@ -129,10 +129,12 @@ class LazyPruner(BasePruner):
 
     BY_VALUES = True  # it reads the values of the trial that it judges, and other trials only if they have ended
 
-    @hinting({"max_steps": "use max_step=, the last step", "n_startup_trials": "leave it out: the model decides"})
+    @checks.hinting(
+        {"max_steps": "use max_step=, the last step", "n_startup_trials": "leave it out: the model decides"}
+    )
     def __init__(self, max_step: int | None = None, reports: str | int | None = None) -> None:
-        self.max_step = None if max_step is None else whole("max_step", max_step, 1)
-        self.reports = reports if isinstance(reports, str | None) else whole("reports", reports, 0)
+        self.max_step = None if max_step is None else checks.whole("max_step", max_step, 1)
+        self.reports = reports if isinstance(reports, str | None) else checks.whole("reports", reports, 0)
         self._readers = StudyReaders(_Known)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -30,16 +30,10 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import Array, check_seed, hinting, shortened, whole
-from lazybo.gp.fit import Lag
-from lazybo.gp.kernels.base import Kernel
-from lazybo.gp.priors import Priors
-from lazybo.search.acquisition import Acquisition
-from lazybo.search.earlier_studies import EarlierStudy, best_of
-from lazybo.search.options import Options, check_sources
-from lazybo.space.beliefs import Belief, beliefs_of
-from lazybo.space.distributions import contains, only_value
-from lazybo.space.space import Predicate, Space, believing
+from lazybo.core import Array, checks
+from lazybo.gp import Kernel, Lag, Priors
+from lazybo.search import Acquisition, EarlierStudy, Options, best_of, check_sources
+from lazybo.space import Belief, Predicate, Space, beliefs_of, believing, contains, only_value
 from lazybo.study.definition import UnstoredOptions, options_digest, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
@@ -79,7 +73,7 @@ class LazySampler(BaseSampler):
     A parameter that no trial has had before comes from ``independent_sampler``, an Optuna sampler (default: random).
     """
 
-    @hinting({"deterministic_objective": "use deterministic=", "n_startup": "use n_startup_trials="})
+    @checks.hinting({"deterministic_objective": "use deterministic=", "n_startup": "use n_startup_trials="})
     def __init__(
         self,
         *,
@@ -105,18 +99,20 @@ class LazySampler(BaseSampler):
         if not isinstance(independent_sampler, BaseSampler | None):
             raise TypeError(
                 f"independent_sampler must be one of optuna.samplers, such as RandomSampler(), not "
-                f"{shortened(independent_sampler)}"
+                f"{checks.shortened(independent_sampler)}"
             )
         if constraints_func is not None and not callable(constraints_func):
-            raise TypeError(f"constraints_func must be a function of a trial, not {shortened(constraints_func)}")
+            raise TypeError(f"constraints_func must be a function of a trial, not {checks.shortened(constraints_func)}")
         if feasible is not None and not callable(feasible):
-            raise ValueError(f"feasible must be a function of the parameters (a dict), not {shortened(feasible)}")
+            raise ValueError(
+                f"feasible must be a function of the parameters (a dict), not {checks.shortened(feasible)}"
+            )
         self.options = Options(
-            seed=check_seed(seed),
+            seed=checks.check_seed(seed),
             lag=lag,
             acquisition=acquisition,
             batch=batch,
-            n_startup=None if n_startup_trials is None else whole("n_startup_trials", n_startup_trials, 0),
+            n_startup=None if n_startup_trials is None else checks.whole("n_startup_trials", n_startup_trials, 0),
             kernel=kernel,
             noise=noise,
             priors=priors,

@@ -1,8 +1,8 @@
 """What each suggestion had seen: the order in which a model was told about trials, kept with the trials.
 
 A model that is used from its opening to its end is a *session*. Its events are short words, and a new trial keeps those
-since the session's last one, in the same write as the trial itself. So `lazybo.study.replay` can make every suggestion
-again, for any number of processes and kills.
+since the session's last one, in the same write as the trial itself. From these, `study.replaying` makes every
+suggestion again, for any number of processes and kills.
 
 ========  ========================================================================
 word      event

@@ -24,8 +24,7 @@ from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.core.codec import NOT_JSON, readable
-from lazybo.core.text import without_password
+from lazybo.core import codec, texts
 from lazybo.study.databases import (
     database_of,
     drop_cache,
@@ -114,7 +113,7 @@ class Store:
     def trials(self) -> list[FrozenTrial]:
         """All trials as they are now, by number. Raises a ValueError if one is damaged."""
         remedy = "use another study_name, or repair it in the database"
-        with readable(f"a trial of the study {self.study.study_name!r}", remedy, NOT_JSON):
+        with codec.readable(f"a trial of the study {self.study.study_name!r}", remedy, codec.NOT_JSON):
             with_retries(partial(fill_cache, self.storage, self.study_id))
             return with_retries(partial(self.storage.get_all_trials, self.study_id, deepcopy=False))
 
@@ -297,7 +296,7 @@ def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
     if not isinstance(storage, str | Path):
         raise TypeError(f"storage must be a path, a URL or an Optuna storage, not {storage!r}")
     if isinstance(storage, str) and "://" in storage:
-        return _open_url(database_url(storage), without_password(storage))
+        return _open_url(database_url(storage), texts.without_password(storage))
     path = Path(storage).expanduser().absolute()
     if is_journal(path):
         return _open_journal(str(path))

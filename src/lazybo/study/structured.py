@@ -12,10 +12,8 @@ from optuna.distributions import (
 from optuna.study import Study
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial
 
-from lazybo.core.checks import shortened
-from lazybo.core.codec import readable
-from lazybo.space.kinds import Structured
-from lazybo.space.structures import kind_of
+from lazybo.core import checks, codec
+from lazybo.space import Structured, kind_of
 from lazybo.study.attributes import KIND_KEY, of_study
 from lazybo.study.store import Store
 
@@ -27,12 +25,12 @@ def suggest(trial: Any, name: str, kind: Structured) -> Any:
     kind they are.
     """
     if not isinstance(kind, Structured):
-        raise ValueError(f"lazybo.suggest takes a kind such as lazybo.Permutation([...]), not {shortened(kind)}")
+        raise ValueError(f"lazybo.suggest takes a kind such as lazybo.Permutation([...]), not {checks.shortened(kind)}")
     known: object = trial
     if not isinstance(known, BaseTrial):
-        raise ValueError(f"lazybo.suggest takes the trial of an objective, not {shortened(trial)}")
+        raise ValueError(f"lazybo.suggest takes the trial of an objective, not {checks.shortened(trial)}")
     if not isinstance(name, str):
-        raise ValueError(f"the name of a parameter must be a text, not {shortened(name)}")
+        raise ValueError(f"the name of a parameter must be a text, not {checks.shortened(name)}")
     if callable(getattr(trial, "suggest", None)):  # of `lazybo.optimize`, which has chosen before
         return trial.suggest(name, kind)
     if not isinstance(trial, FixedTrial | FrozenTrial):
@@ -70,7 +68,8 @@ def _check_change(name: str, kind: Structured, earlier: Any) -> None:
             check_distribution_compatibility(known.get(each, distribution), distribution)
         except ValueError:
             raise ValueError(
-                f"{name!r} is {shortened(kind, 200)} here, but in an earlier trial it was {shortened(earlier, 200)}; "
+                f"{name!r} is {checks.shortened(kind, 200)} here, but in an earlier trial it was "
+                f"{checks.shortened(earlier, 200)}; "
                 "use another name"
             ) from None
 
@@ -80,6 +79,8 @@ def kinds_of(study: Study) -> dict[str, Structured]:
     kinds = {}
     for key, plain in Store(study).study_user_attributes().items():
         if key.startswith(f"{KIND_KEY}:"):
-            with readable(of_study(key, study.study_name), "its parameters are then read one by one if you delete it"):
+            with codec.readable(
+                of_study(key, study.study_name), "its parameters are then read one by one if you delete it"
+            ):
                 kinds[key.removeprefix(f"{KIND_KEY}:")] = kind_of(plain)
     return kinds

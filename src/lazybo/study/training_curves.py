@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import Array
+from lazybo.core import Array
+from lazybo.search import Curve, CurveModel
 from lazybo.search import curve_forecasts as curves
-from lazybo.search.curve_forecasts import Curve, CurveModel
-from lazybo.space.space import Space
+from lazybo.space import Space
 from lazybo.study.feed import Feed
 from lazybo.study.trial import ended_at, is_paused, point_in
 

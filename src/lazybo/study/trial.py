@@ -25,12 +25,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import Array, Direction, as_number, finite_number, is_number, shortened, whole
-from lazybo.search.hypervolume import non_dominated
-from lazybo.search.predictions import Evaluation
-from lazybo.space.kinds import Structured
-from lazybo.space.space import Condition, Predicate, Space
-from lazybo.space.structures import grouped
+from lazybo.core import Array, Direction, checks
+from lazybo.search import Evaluation, non_dominated
+from lazybo.space import Condition, Predicate, Space, Structured, grouped
 from lazybo.study.attributes import (
     CONSTRAINT_KEY,
     OWN_ATTRIBUTES,
@@ -108,7 +105,7 @@ def _pause_of(trial: FrozenTrial) -> tuple[int, float]:
     """The step and the time of a training's last pause; 0 and ∞ if there is none, or if they are damaged."""
     with suppress(KeyError, TypeError, ValueError):
         step, seconds = trial.system_attrs[PAUSE_KEY]
-        return whole("step", step, 0), finite_number("seconds", seconds)
+        return checks.whole("step", step, 0), checks.finite_number("seconds", seconds)
     return 0, math.inf
 
 
@@ -126,7 +123,7 @@ def resume(study: Study, *numbers: int) -> None:
     for number in numbers:
         if number not in paused:
             known = ", ".join(map(str, paused)) or "none"
-            raise ValueError(f"trial {shortened(number)} is not paused; paused trials: {known}")
+            raise ValueError(f"trial {checks.shortened(number)} is not paused; paused trials: {known}")
     store = Store(study)
     for number in numbers or tuple(paused):
         trial_id = paused[number]._trial_id
@@ -192,7 +189,7 @@ def names_of(study: Study) -> list[str]:
 def known_variance(trial: FrozenTrial) -> float:
     """The known variance of a trial's value; 0 if there is none, or if it cannot be read."""
     found = trial.system_attrs.get(VARIANCE_KEY)
-    variance = as_number("variance", found) if is_number(found) else 0.0
+    variance = checks.as_number("variance", found) if checks.is_number(found) else 0.0
     return variance if 0.0 <= variance < math.inf else 0.0
 
 
@@ -207,7 +204,7 @@ def measured_constraints(trial: FrozenTrial) -> dict[str, float]:
     Optuna and earlier versions accept empty names.
     """
     written: Mapping[str, object] = trial.constraints
-    found = {name: as_number(name, value) for name, value in written.items() if is_number(value)}
+    found = {name: checks.as_number(name, value) for name, value in written.items() if checks.is_number(value)}
     return {name if name.strip() else NO_NAME: value for name, value in found.items() if not math.isnan(value)}
 
 
@@ -301,7 +298,7 @@ def _key(params: Mapping[str, Any]) -> Hashable:
 def measured_seconds(trial: FrozenTrial) -> float | None:
     """How long the evaluation of a trial took in its worker, if that was measured."""
     measured = trial.system_attrs.get(SECONDS_KEY)
-    seconds = as_number("seconds", measured) if is_number(measured) else math.nan
+    seconds = checks.as_number("seconds", measured) if checks.is_number(measured) else math.nan
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
@@ -328,14 +325,14 @@ def cost_of(trial: FrozenTrial, cost: str) -> float | None:
 
 def is_cost(metric: object) -> bool:
     """Whether a metric can be a cost: a positive finite number."""
-    return is_number(metric) and math.isfinite(number := as_number("cost", metric)) and number > 0.0
+    return checks.is_number(metric) and math.isfinite(number := checks.as_number("cost", metric)) and number > 0.0
 
 
 def check_returned(trial: FrozenTrial, cost: str) -> None:
     """Raise a ValueError if a complete trial lacks the metric that is the cost."""
     found = metric_at(trial.user_attrs, cost)
     if cost != SECONDS and not is_cost(found):
-        given = "there is none" if found is None else f"not {shortened(found)}"
+        given = "there is none" if found is None else f"not {checks.shortened(found)}"
         raise ValueError(
             f"trial {trial.number}: cost={cost!r} needs a positive number under this name in every trial, {given}; "
             f"call trial.set_user_attr({cost!r}, ...), or use cost='seconds', which is measured"

@@ -33,7 +33,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lazybo.core.checks import Array, as_shape, positive
+from lazybo.core import Array, checks
 from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter
 from lazybo.gp.kernels.matern import MAX_DISTANCE, Matern52, MaternPairs, MaternSlope
 
@@ -55,7 +55,7 @@ class AdditiveMatern52(Kernel):
     name: ClassVar[str] = "additive"
 
     def __post_init__(self) -> None:
-        share = positive("share", self.share)
+        share = checks.positive("share", self.share)
         if share >= 1:
             raise ValueError(f"share must be between 0 and 1, not {share}")
         object.__setattr__(self, "share", share)
@@ -74,7 +74,7 @@ class AdditiveMatern52(Kernel):
 
     def with_theta(self, theta: ArrayLike) -> "AdditiveMatern52":
         """The same kernel with other parameters."""
-        values = np.exp(as_shape("theta", theta, (self.dim + 2,)))
+        values = np.exp(checks.as_shape("theta", theta, (self.dim + 2,)))
         values[-1] /= 1.0 + values[-1]
         return self.with_values(values)
 
@@ -85,7 +85,7 @@ class AdditiveMatern52(Kernel):
 
     def with_values(self, values: ArrayLike) -> "AdditiveMatern52":
         """The same kernel with other length scales, another output scale and another share, (d + 2,)."""
-        checked = as_shape("values", values, (self.dim + 2,))
+        checked = checks.as_shape("values", values, (self.dim + 2,))
         return replace(self, length_scales=checked[:-2], output_scale=checked[-2], share=checked[-1])
 
     def prepared(self, z: Array) -> "Lines":

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 
-from lazybo.core.checks import Array, as_array, positive
+from lazybo.core import Array, checks
 
 Index: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -150,7 +150,7 @@ class Coordinates:
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """Validated points, (n, w): finite numbers, known choices, NaN only in conditional columns."""
-        points = as_array(name, x, 2)
+        points = checks.as_array(name, x, 2)
         if points.shape[1] != len(self.owner):
             raise ValueError(f"{name} must have {len(self.owner)} columns, but has shape {points.shape}")
         inactive = np.isnan(points)
@@ -353,7 +353,7 @@ class Kernel(ABC):
 
     def _check(self) -> None:
         """Validate length scales, output scale and columns (numeric by default), and make the scales read-only."""
-        scales = as_array("length_scales", self.length_scales, 1).copy()
+        scales = checks.as_array("length_scales", self.length_scales, 1).copy()
         if len(scales) == 0 or not (np.isfinite(scales).all() and (scales >= MIN_LENGTH_SCALE).all()):
             raise ValueError(f"length_scales must be positive finite numbers, one for each column, not {scales}")
         scales.flags.writeable = False
@@ -363,7 +363,7 @@ class Kernel(ABC):
         if len(columns) != len(scales):
             raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
         self.__dict__.update(length_scales=scales, columns=columns)
-        self.__dict__["output_scale"] = positive("output_scale", self.output_scale)
+        self.__dict__["output_scale"] = checks.positive("output_scale", self.output_scale)
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """After a copy or unpickling NumPy arrays are writable: make them read-only again."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import pdist
 
-from lazybo.core.checks import Array, as_shape
+from lazybo.core import Array, checks
 from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Mask, Parameter, upper
 
 SQRT_5 = math.sqrt(5.0)
@@ -62,11 +62,11 @@ class Matern52(Kernel):
 
     def with_theta(self, theta: ArrayLike) -> "Matern52":
         """The same kernel with other parameters."""
-        return self.with_values(np.exp(as_shape("theta", theta, (self.dim + 1,))))
+        return self.with_values(np.exp(checks.as_shape("theta", theta, (self.dim + 1,))))
 
     def with_values(self, values: ArrayLike) -> "Matern52":
         """The same kernel with other length scales and another output scale, (d + 1,)."""
-        checked = as_shape("values", values, (self.dim + 1,))
+        checked = checks.as_shape("values", values, (self.dim + 1,))
         return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
 
     def between(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from lazybo.core.checks import whole
+from lazybo.core import checks
 from lazybo.run.engines.base import Engine, EngineBroken, WorkerDied
 from lazybo.run.engines.foreign import ForeignEngine
 from lazybo.run.engines.local import ProcessEngine, SerialEngine, ThreadEngine
@@ -29,7 +29,7 @@ def make_engine(executor: object, n_parallel: int | None, gpus: float = 0) -> En
 
     Without an executor, tasks run in this thread, or in ``n_parallel`` processes. Clusters reserve ``gpus`` for a task.
     """
-    n_parallel = None if n_parallel is None else whole("n_parallel", n_parallel, 1)
+    n_parallel = None if n_parallel is None else checks.whole("n_parallel", n_parallel, 1)
     if executor is None:
         executor = "serial" if n_parallel in (None, 1) else "processes"
     engine = _named(executor, n_parallel, gpus) if isinstance(executor, str) else _given(executor, n_parallel, gpus)

@@ -12,7 +12,7 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
-from lazybo.core.codec import INVALID
+from lazybo.core import codec
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
     CORRECTIONS_KEY,
@@ -314,7 +314,7 @@ def _configuration(params: dict[str, float], attributes: Mapping[str, Any], spac
         if f"{INITIAL_KEY}:0" in attributes:
             return object_of(attributes, INITIAL_KEY)
         return params or internal(attributes.get("fixed_params", {}), space)
-    except INVALID:
+    except codec.INVALID:
         return None
 
 

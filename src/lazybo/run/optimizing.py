@@ -16,7 +16,7 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core.checks import Direction, check_seed, hinting, warn, whole
+from lazybo.core import Direction, checks
 from lazybo.run.channel import StudyReporter, listening
 from lazybo.run.checkpoints import checkpoint_root
 from lazybo.run.devices import Devices, check_devices, check_visible
@@ -32,16 +32,25 @@ from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.trial import Reporter
 from lazybo.run.warm_start import check_initial, check_initial_feasible, known_results
 from lazybo.run.worker import Steps
-from lazybo.search.optimizer import Optimizer
-from lazybo.search.options import Options
-from lazybo.space.space import Space, Undeclared, as_space
-from lazybo.study.definition import DEFAULT_NAME, Definition, keep_options, open_study, options_digest, read_earlier
-from lazybo.study.ledger import open_ledger
-from lazybo.study.model import StudyModel, open_model
-from lazybo.study.pruner import LazyPruner
-from lazybo.study.sampler import LazySampler
-from lazybo.study.store import Store, explained, open_storage
-from lazybo.study.trial import SECONDS
+from lazybo.search import Optimizer, Options
+from lazybo.space import Space, Undeclared, as_space
+from lazybo.study import (
+    DEFAULT_NAME,
+    SECONDS,
+    Definition,
+    LazyPruner,
+    LazySampler,
+    Store,
+    StudyModel,
+    explained,
+    keep_options,
+    open_ledger,
+    open_model,
+    open_storage,
+    open_study,
+    options_digest,
+    read_earlier,
+)
 
 _IN_SPACE = ("conditions", "feasible", "features", "canonical", "instead_of", "beliefs")
 _IN_SAMPLER = ["n_startup_trials", *(each.name for each in fields(Options) if each.name not in ("seed", "n_startup"))]
@@ -72,7 +81,7 @@ HINTS = {
 }
 
 
-@hinting(HINTS)
+@checks.hinting(HINTS)
 def optimize(
     objective: Callable[..., Any],
     space: Space | Mapping[str, Any] | None = None,
@@ -329,7 +338,7 @@ def _check_places(devices: Devices, n_parallel: int | None) -> int:
     """How many evaluations run at once on the devices of this machine."""
     check_visible(devices)
     count = len(devices.entries)
-    if n_parallel is not None and whole("n_parallel", n_parallel, 1) > count:
+    if n_parallel is not None and checks.whole("n_parallel", n_parallel, 1) > count:
         raise ValueError(
             f"n_parallel={n_parallel}, but devices has {count} entries: {devices}; name a device twice for two "
             "evaluations on it"
@@ -368,7 +377,7 @@ def _with_beliefs(space: Space, options: Options) -> Space:
 def _check_sampler(sampler: object, seed: int | None) -> Options:
     """The options of the model."""
     if sampler is None:
-        return Options(seed=check_seed(seed))
+        return Options(seed=checks.check_seed(seed))
     if not isinstance(sampler, LazySampler):
         advice = "optimize() always uses lazybo's model; for other samplers use Optuna's study.optimize()"
         if sampler is LazySampler:
@@ -379,7 +388,7 @@ def _check_sampler(sampler: object, seed: int | None) -> Options:
         raise ValueError("give feasible to the space: lazybo.Space({...}, feasible=...), not to the sampler")
     if None not in (seed, sampler.seed) and seed != sampler.seed:
         raise ValueError(f"seed={seed} here, and seed={sampler.seed} in the sampler; leave one of them out")
-    return sampler.options if seed is None else replace(sampler.options, seed=check_seed(seed))
+    return sampler.options if seed is None else replace(sampler.options, seed=checks.check_seed(seed))
 
 
 def _check_combination(
@@ -454,7 +463,7 @@ def _takes(function: object, count: int) -> bool:
 def _check_steps(call: Call, max_steps: int | None, checkpoints: object) -> None:
     """Reject steps and checkpoints that the objective cannot have."""
     if max_steps is not None:
-        whole("max_steps", max_steps, 1)
+        checks.whole("max_steps", max_steps, 1)
         if not call.reports:
             raise ValueError(
                 "max_steps is for objectives that report: a generator function that yields the value of each step, or "
@@ -479,7 +488,7 @@ def _warn_of_names(study: Study, initial: Sequence[Mapping[str, Any]], options: 
     if not completed:
         return
     if not asked:
-        warn(
+        checks.warn(
             "the objective has asked its trial for no parameter, so nothing is optimised; use trial.suggest_float, ..."
         )
         return
@@ -487,7 +496,9 @@ def _warn_of_names(study: Study, initial: Sequence[Mapping[str, Any]], options: 
     for what, names in given.items():
         if names - asked:
             unknown = ", ".join(map(repr, sorted(names - asked)))
-            warn(f"{what} has {unknown}, but the objective has asked for {', '.join(map(repr, sorted(asked)))} only")
+            checks.warn(
+                f"{what} has {unknown}, but the objective has asked for {', '.join(map(repr, sorted(asked)))} only"
+            )
 
 
 def _warn_of_repeats(space: Space, n_trials: int | None, limits: Limits, trials: Sequence[FrozenTrial]) -> None:
@@ -495,4 +506,6 @@ def _warn_of_repeats(space: Space, n_trials: int | None, limits: Limits, trials:
     wanted = or_inf(n_trials) - limits.confirm - sum(trial.state == TrialState.FAIL for trial in trials)
     if space.size < wanted < math.inf:
         count = f"{space.size:g} configuration{'s' * (space.size > 1)}"
-        warn(f"the space has only {count}, so some of {wanted:g} trials repeat others; give fewer if that is not meant")
+        checks.warn(
+            f"the space has only {count}, so some of {wanted:g} trials repeat others; give fewer if that is not meant"
+        )

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from lazybo.core.checks import Array
+from lazybo.core import Array
 
 if TYPE_CHECKING:
     from lazybo.gp.kernels.base import Kernel

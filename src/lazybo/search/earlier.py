@@ -22,13 +22,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.study import Study, StudyDirection
 from optuna.trial import TrialState
 
-from lazybo.core.checks import Array, Direction, shortened
-from lazybo.gp.earlier import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Task
-from lazybo.gp.kernels import Kernel, kernel_for
-from lazybo.gp.priors import Priors, check_priors
-from lazybo.gp.targets import warping
-from lazybo.space.space import Space
-from lazybo.space.tables import frame_rows, is_frame
+from lazybo.core import Array, Direction, checks
+from lazybo.gp import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Kernel, Priors, Task, check_priors, kernel_for, warping
+from lazybo.space import Space, frame_rows, is_frame
 
 _logger = logging.getLogger("lazybo")
 
@@ -83,7 +79,7 @@ def earlier_studies(sources: object, directions: Sequence[Direction]) -> tuple[E
     tables are those of an objective with our direction.
     """
     if isinstance(sources, str | bytes | Mapping | Study) or not isinstance(sources, Iterable):
-        raise ValueError(f"earlier must be a list of studies or tables, not {shortened(sources)}")
+        raise ValueError(f"earlier must be a list of studies or tables, not {checks.shortened(sources)}")
     return tuple(_earlier_study(each, i, directions) for i, each in enumerate(sources))
 
 
@@ -96,7 +92,7 @@ def _earlier_study(source: object, position: int, directions: Sequence[Direction
     if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
         raise ValueError(
             f"each of earlier must be a study, a data frame or a list of dicts with the parameters and 'value', not "
-            f"{shortened(source)}"
+            f"{checks.shortened(source)}"
         )
     return from_rows(rows, f"table {position + 1}", directions)
 
@@ -144,16 +140,16 @@ def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, 
     elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
         params, value = dict(row[0]), row[1]
     else:
-        raise ValueError(f"{where} must be a dict with 'value', or a pair (params, value), not {shortened(row)}")
+        raise ValueError(f"{where} must be a dict with 'value', or a pair (params, value), not {checks.shortened(row)}")
     values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if len(values) != len(signs):
-        raise ValueError(f"{where} must have {len(signs)} values, not {shortened(value)}")
+        raise ValueError(f"{where} must have {len(signs)} values, not {checks.shortened(value)}")
     if any(each is None for each in values):
         return None
     try:
         numbers = [float(each) for each in values]
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{where}: the value must be a number, not {shortened(value)}") from None
+        raise ValueError(f"{where}: the value must be a number, not {checks.shortened(value)}") from None
     if not all(map(math.isfinite, numbers)):
         return None
     kept = {name: cell for name, cell in params.items() if not (isinstance(cell, float) and math.isnan(cell))}

@@ -14,10 +14,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from lazybo.core.checks import shortened
-from lazybo.search.optimizer import Optimizer
-from lazybo.search.options import Options
-from lazybo.space.space import Predicate
+from lazybo.core import checks
+from lazybo.search import Optimizer, Options
+from lazybo.space import Predicate
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
     CORRECTIONS_KEY,
@@ -74,7 +73,7 @@ def replay(study: Study, feasible: Predicate | None = None) -> Iterator[Replayed
     ``feasible`` is the predicate of the space, which a study cannot hold.
     """
     if not isinstance(study, Study):
-        raise ValueError(f"study must be an Optuna study, not {shortened(study)}")
+        raise ValueError(f"study must be an Optuna study, not {checks.shortened(study)}")
     store = Store(study)
     trials = store.trials()
     recorded = {trial.number: part for trial in trials if (part := read_seen(trial.system_attrs)) is not None}

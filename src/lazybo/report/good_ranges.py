@@ -23,14 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from lazybo.core import text
-from lazybo.core.blas import one_thread
-from lazybo.core.checks import Array
-from lazybo.search.predictions import BLOCK_POINTS, WIDENED, Predictor, Recommendation
-from lazybo.space.space import Space
+from lazybo.core import Array, one_thread, texts
+from lazybo.search import BLOCK_POINTS, WIDENED, Predictor, Recommendation
+from lazybo.space import Space
 
 if TYPE_CHECKING:
-    from lazybo.search.optimizer import Optimizer
+    from lazybo.search import Optimizer
 
 # The default distance, as a share of what lies between the best value and the median of the space, by the model.
 DISTANCE = 0.05
@@ -59,7 +57,7 @@ class Range:
 def in_words(low: Any, high: Any, choices: Iterable[Any]) -> str:
     """A range for people: its ends with three digits, or its choices."""
     ends = (f"{each:.3g}" if isinstance(each, float) else str(each) for each in (low, high))
-    return ", ".join(map(text.shown, choices)) or " to ".join(ends)
+    return ", ".join(map(texts.shown, choices)) or " to ".join(ends)
 
 
 @dataclass(frozen=True)
@@ -96,20 +94,20 @@ class Ranges(Mapping[str, GoodRange]):
     def rows(self) -> list[list[str]]:
         """A table for people: the parameter, its best value, and both ranges with their probabilities."""
         return [
-            [name, "" if each.best is None else text.shown(each.best), *_cells(each.at_best), *_cells(each.free)]
+            [name, "" if each.best is None else texts.shown(each.best), *_cells(each.at_best), *_cells(each.free)]
             for name, each in self.parameters.items()
         ]
 
     def _repr_html_(self) -> str:
-        title = f"Within {text.shown(self.distance)} of {text.shown(self.best)}"
-        return text.table(title, HEADINGS, self.rows())
+        title = f"Within {texts.shown(self.distance)} of {texts.shown(self.best)}"
+        return texts.table(title, HEADINGS, self.rows())
 
 
 HEADINGS = ("parameter", "best", "others at their best", "probability", "others free", "probability")
 
 
 def _cells(found: Range | None) -> tuple[str, str]:
-    return ("", "") if found is None else (str(found), text.percent(found.probability))
+    return ("", "") if found is None else (str(found), texts.percent(found.probability))
 
 
 @one_thread()
