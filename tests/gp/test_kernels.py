@@ -1,6 +1,8 @@
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
+from itertools import combinations
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -26,10 +28,28 @@ LABELLED = (NUMERIC, Column(conditional=True), Column(categories=100), Column(ca
 # The same with blocks of numbers that share a length scale.
 BLOCKS = (NUMERIC, Column(conditional=True), Column(size=3), CHOICE, Column(size=2, conditional=True))
 
+# One column of each kind: numbers, choices as corners and as labels, blocks with and without a unit, conditional ones.
+KINDS = (
+    NUMERIC,
+    Column(conditional=True),
+    CHOICE,
+    Column(categories=90),
+    Column(categories=90, conditional=True),
+    Column(size=3),
+    Column(size=3, unit=0.25),
+)
+
 
 def mixed_points(rng: np.random.Generator, n: int, columns: tuple[Column, ...] = MIXED) -> np.ndarray:
     # Of many choices only a few, so that some points have the same.
-    parts = [rng.integers(0, min(c.categories, 7), n) if c.categories else rng.random((n, c.size)) for c in columns]
+    parts = [
+        rng.integers(0, min(c.categories, 7), n)
+        if c.categories
+        else rng.integers(0, 5, (n, c.size)) * c.unit
+        if c.unit
+        else rng.random((n, c.size))
+        for c in columns
+    ]
     x = np.column_stack(parts).astype(float)
     for j, column in zip(starts(columns), columns, strict=True):
         if column.conditional:
@@ -40,6 +60,10 @@ def mixed_points(rng: np.random.Generator, n: int, columns: tuple[Column, ...] =
 def starts(columns: tuple[Column, ...]) -> list[int]:
     """Where each column begins in a point."""
     return np.cumsum([0, *(column.size for column in columns)])[:-1].tolist()
+
+
+def weighted_sum(kernel: Kernel, x: np.ndarray, weights: np.ndarray, theta: np.ndarray) -> float:
+    return float(np.vdot(weights, kernel.with_theta(theta)(x)))
 
 
 def mixed_kernel(rng: np.random.Generator, columns: tuple[Column, ...] = MIXED) -> Matern52:
@@ -186,6 +210,20 @@ class TestEveryKernel:
         gradient = pairs.by_theta(weights[upper(25)], np.diagonal(weights))
         numeric = approx_fprime(kernel.theta, lambda theta: np.vdot(weights, kernel.with_theta(theta)(x)), 1e-7)
         np.testing.assert_allclose(gradient, numeric, atol=1e-4)
+
+    def test_gradient_by_theta_of_every_mix_of_columns(self, make: Make, rng: np.random.Generator) -> None:
+        """Also without any numeric column: then all distances are those of labels or blocks."""
+        for count in range(1, len(KINDS) + 1):
+            for columns in combinations(KINDS, count):
+                kernel, x = make(rng, columns), mixed_points(rng, 12, columns)
+                weights = rng.standard_normal((12, 12))
+                weights += weights.T
+                pairs = kernel.pairs(x)
+                pairs.covariance(kernel)
+                gradient = pairs.by_theta(weights[upper(12)], np.diagonal(weights))
+                value = partial(weighted_sum, kernel, x, weights)
+                numeric = approx_fprime(kernel.theta, value, 1e-7)
+                np.testing.assert_allclose(gradient, numeric, atol=1e-4, err_msg=str(columns))
 
     def test_gradients_of_a_process_with_it(
         self, make: Make, columns: tuple[Column, ...], rng: np.random.Generator

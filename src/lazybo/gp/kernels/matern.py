@@ -168,7 +168,8 @@ class MaternPairs:
         weighted = weights * self._h
         w[self.upper] = weighted
         quadratic = (z * z).T @ (w.sum(axis=0) + w.sum(axis=1)) - 2.0 * np.einsum("aj,aj->j", z, w @ z)
-        per_column = np.bincount(self._columns, weights=2.0 * quadratic, minlength=kernel.dim)
+        # Without numeric columns there is nothing to count, and the zeros of `bincount` would be whole numbers.
+        per_column = np.bincount(self._columns, weights=2.0 * quadratic, minlength=kernel.dim).astype(np.float64)
         for j, squares in self.apart.items():
             per_column[j] += 2.0 * (weighted @ squares) / kernel.length_scales[j] / kernel.length_scales[j]
         by_output = 2.0 * (weights @ self._k) + kernel.output_scale * diagonal.sum()
