@@ -60,6 +60,10 @@ class Lazy:
         for params, value in zip(points, values, strict=True):
             self.optimizer.observe(params, value)
 
+    def recommended(self) -> dict[str, Any]:
+        """What a user would take home."""
+        return self.optimizer.model.recommend().params
+
     def seconds(self) -> float:
         return time.process_time()
 
