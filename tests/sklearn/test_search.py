@@ -177,6 +177,62 @@ def test_the_table_is_that_of_a_grid_search_over_the_same_candidates(name: str) 
             assert ours.score(x, y) == theirs.score(x, y)
 
 
+# -------------------------------------------------------------- arguments of fit
+
+
+class Counted(DecisionTreeClassifier):
+    """A tree that counts its fits."""
+
+    fits = 0
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Counted":  # noqa: N803 - scikit-learn's name
+        Counted.fits += 1
+        fitted: Counted = super().fit(X, y, sample_weight)
+        return fitted
+
+
+NESTED = Pipeline([("scale", StandardScaler()), ("inner", Pipeline([("tree", Counted())]))])
+
+
+@pytest.mark.parametrize("error_score", [np.nan, 0.0, "raise"])
+@pytest.mark.parametrize(
+    ("estimator", "name", "message"),
+    [
+        (Counted(), "callback", "fit() got 'callback', but Counted.fit takes sample_weight. Unlike BayesSearchCV"),
+        (Counted(), "sample_weights", "fit() got 'sample_weights', but Counted.fit takes sample_weight"),
+        (KNeighborsClassifier(), "sample_weight", "but KNeighborsClassifier.fit takes only X and y"),
+        (NESTED, "sample_weight", "but Pipeline.fit takes arguments of its steps, such as inner__sample_weight"),
+        (NESTED, "outer__tree__sample_weight", "such as inner__sample_weight"),
+        (NESTED, "inner__tree__callback", "fit() got 'inner__tree__callback', but Counted.fit takes sample_weight"),
+        (NESTED, "scale__weight", "but StandardScaler.fit takes sample_weight"),
+    ],
+)
+def test_an_argument_that_no_fit_takes_is_one_error_before_any_fit(
+    estimator: Any, name: str, message: str, error_score: Any
+) -> None:
+    Counted.fits, storage = 0, InMemoryStorage()
+    space = {"inner__tree__max_depth": [1, 2, 3]} if estimator is NESTED else {next(iter(estimator.get_params())): [1]}
+    with pytest.raises(TypeError, match=re.escape(message)):
+        search(estimator, space, error_score=error_score, storage=storage).fit(X, Y, **{name: WEIGHTS})
+    assert Counted.fits == 0
+    assert not storage.get_all_studies()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "space", "name"),
+    [
+        (NESTED, {"inner__tree__max_depth": [1, 2, 3]}, "inner__tree__sample_weight"),
+        # Each candidate has another step. Those of the pipeline itself don't take the argument.
+        (Pipeline([("last", KNeighborsClassifier())]), {"last": [TREE, SVC(), LinearSVC()]}, "last__sample_weight"),
+        (search(spaces={"max_depth": [1, 2]}, n_iter=2), {"n_points": [1, 2, 3]}, "sample_weight"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The scoring:UserWarning")
+def test_arguments_that_a_step_takes_reach_it(estimator: Any, space: Any, name: str) -> None:
+    ours = search(estimator, space, n_iter=3, error_score="raise").fit(X, Y, **{name: WEIGHTS})
+    assert len(ours.study_.trials) == 3
+
+
 # -------------------------------------------------------------- the model
 
 

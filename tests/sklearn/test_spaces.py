@@ -186,6 +186,7 @@ class Sampler:
         ({"p": (0, 8, "log-uniform")}, "'p' has the range .*, but the low end of a logarithmic range must be above 0"),
         ({"p": (0, math.inf)}, "'p' has a range with the end inf"),
         ({"p": IntDistribution(0, 10**400)}, "'p' has a range with an end beyond"),
+        ({"p": [1, 10, "log-uniform"]}, r"whose last value is a scale; a range is a tuple: \(1, 10, 'log-uniform'\)"),
         ({"p": Sampler()}, "which has no quantile function"),
         ({"p": stats.loguniform(-1, 1)}, "invalid parameters"),
         ({"p": stats.randint(5, 5)}, "invalid parameters"),

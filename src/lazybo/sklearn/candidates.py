@@ -3,10 +3,11 @@
 A stored search has a fingerprint, so that it resumes only if its candidates are comparable with new ones.
 """
 
+import inspect
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import joblib
@@ -18,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sklearn import config_context, get_config
 from sklearn.base import clone
 from sklearn.model_selection._validation import _fit_and_score
+from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import Parallel, delayed
 
 from lazybo.core import checks, codec
@@ -36,6 +38,10 @@ Fold = dict[str, Any]
 REMEDY = "use another study_name, or another storage"
 # Longer descriptions are cut in messages.
 SHOWN = 200
+NO_CALLBACKS = (
+    ". Unlike BayesSearchCV, a search has no callbacks: verbose=1 shows its progress, and with storage= other programs "
+    "see every candidate"
+)
 KEPT = {"fit_error", "test_scores", "n_test_samples", "fit_time", "score_time"}
 
 
@@ -170,6 +176,39 @@ def _score(kept: Any) -> Any:
     if isinstance(kept, Mapping):
         return {name: _score(score) for name, score in kept.items()}
     return math.nan if kept is None else checks.as_number("a score", kept)
+
+
+# ----------------------------------------------------------------- arguments of fit
+
+
+def check_fit_arguments(estimator: Any, names: Iterable[str], searched: Collection[str]) -> None:
+    """Raise a TypeError for an argument that the estimator's ``fit`` does not take: every fit would fail with it.
+
+    Steps of a pipeline that are ``searched`` may take anything.
+    """
+    for name in names:
+        _check_fit_argument(estimator, name, name, searched)
+
+
+def _check_fit_argument(estimator: Any, name: str, given: str, searched: Collection[str]) -> None:
+    if isinstance(estimator, Pipeline):
+        step, _, rest = name.partition("__")
+        steps = dict(estimator.steps)
+        if rest and step in steps:
+            if given.removesuffix(f"__{rest}") not in searched and hasattr(steps[step], "fit"):
+                _check_fit_argument(steps[step], rest, given, searched)
+            return
+        known = f"arguments of its steps, such as {list(steps)[-1]}__sample_weight"
+    else:
+        try:
+            taken = inspect.signature(estimator.fit).parameters
+        except ValueError:  # a function of an extension module
+            return
+        if name in taken or any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+            return
+        known = ", ".join(list(taken)[2:]) or "only X and y"
+    hint = NO_CALLBACKS if given == "callback" else ""
+    raise TypeError(f"fit() got {given!r}, but {type(estimator).__name__}.fit takes {known}{hint}")
 
 
 # --------------------------------------------------------------------- fingerprint

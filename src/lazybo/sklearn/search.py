@@ -23,6 +23,7 @@ import numpy as np
 from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial
+from sklearn import get_config
 from sklearn.base import _fit_context, clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.model_selection._search import BaseSearchCV
@@ -37,6 +38,7 @@ from lazybo.run import Call, Given, Limits, optimize
 from lazybo.sklearn.candidates import (
     Candidates,
     check_fingerprint,
+    check_fit_arguments,
     counts,
     fingerprint,
     folds_of,
@@ -72,8 +74,8 @@ class _Problem:
 class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no types
     """Search for the parameters of an estimator with a lazy Gaussian process, cross-validating each candidate.
 
-    A drop-in replacement for `RandomizedSearchCV` and scikit-optimize's `BayesSearchCV`. It maximises the mean test
-    score.
+    A drop-in replacement for `RandomizedSearchCV`, and with few differences for scikit-optimize's `BayesSearchCV`. It
+    maximises the mean test score.
 
     Parameters
     ----------
@@ -210,6 +212,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         space = self._space()
         x, y = indexable(x, y)
         routed = self._get_routed_params_for_fit(_check_method_params(x, params=params))
+        if not get_config()["enable_metadata_routing"]:  # with it, routing has raised
+            check_fit_arguments(self.estimator, routed.estimator.fit, space.names())
         splits = self._splits(x, y, routed.splitter.split)
         estimator = clone(self.estimator)
         for candidate in space.examples():  # a name that is wrong is an error before a study is made

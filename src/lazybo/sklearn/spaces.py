@@ -109,6 +109,10 @@ class SearchSpace:
         active = {name: axis.value(params[key]) for key, (name, axis) in self._axes.items() if key in params}
         return {name: active[name] for name in sorted(active) if name != WHICH}
 
+    def names(self) -> set[str]:
+        """The names of the estimator's parameters that are searched."""
+        return {name for name, _ in self._axes.values()}
+
     def where(self, feasible: Callable[[dict[str, Any]], bool] | None) -> Space:
         """The space of the optimiser, with a predicate on the estimator's parameters."""
         if feasible is None:
@@ -177,6 +181,8 @@ def _axis(spec: Any) -> Axis:
         distribution = range_of(spec)
         return Axis(distribution, str(distribution))
     if isinstance(spec, Sequence | np.ndarray) and not isinstance(spec, str | bytes):
+        if len(spec) == 3 and is_range(tuple(spec)):
+            raise ValueError(f"has the list {spec!r}, whose last value is a scale; a range is a tuple: {tuple(spec)!r}")
         return _list_axis(list(spec))
     if hasattr(spec, "tolist"):  # a pandas column
         return _list_axis(spec.tolist())
