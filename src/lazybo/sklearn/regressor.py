@@ -12,7 +12,7 @@ U       points to predict at                                            (m, d)
 K does not depend on y: all outputs share one factor, and a new normalisation of y needs no factorisation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
@@ -100,6 +101,11 @@ class Model:
         _, covariance = self.process.posterior_covariance(u)
         covariance[np.diag_indices_from(covariance)] += self.parameters.noise
         return covariance
+
+
+def fitted(read: Callable[[Model], Any]) -> property:
+    """An attribute of the estimator that is read from its fitted model."""
+    return property(one_thread()(lambda estimator: read(estimator._fitted())))
 
 
 class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -212,7 +218,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _build(self, rows: Observations, parameters: Parameters, *, learn: bool) -> None:
         """Build a new model of all rows; ``learn`` its parameters first."""
-        targets = _targets(self, rows.y)
+        targets = self._targets(rows.y)
         if learn and self.optimizer is not None and parameters.free:
             parameters = self._learning(len(rows.y)).learned(parameters, Data(rows.x, targets.values, rows.known))
         self._model = Model.build(rows, targets, parameters)
@@ -227,7 +233,10 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             x, known = np.concatenate((old.process.X, new.x)), np.concatenate((old.process.known_variances, new.known))
             self._build(Observations(x, y, known), parameters, learn=True)
         else:
-            self._model = old.with_rows(new, _targets(self, y))
+            self._model = old.with_rows(new, self._targets(y))
+
+    def _targets(self, y: Array) -> Targets:
+        return (standardize if self.normalize_y else in_units if self.kernel is None else identity)(y)
 
     # ---------------------------------------------------------------- predict
 
@@ -275,7 +284,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             if eval_gradient:
                 raise ValueError("the gradient needs theta; kernel_.theta has the current parameters")
             return self.log_marginal_likelihood_value_
-        model, theta = self._fitted("log_marginal_likelihood"), checks.as_array("theta", theta, 1)
+        model, theta = self._fitted(), checks.as_array("theta", theta, 1)
         kernel, data = model.parameters.kernel, model.data
         if isinstance(kernel, Kernel):
             kernel = kernel.clone_with_theta(theta)
@@ -286,57 +295,19 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     # ------------------------------------------------------------------ state
 
-    @property
-    def kernel_(self) -> Kernel | OwnKernel:
-        """The kernel with its current parameters."""
-        return self._fitted("kernel_").parameters.kernel
+    kernel_ = fitted(lambda model: model.parameters.kernel)
+    noise_ = fitted(lambda model: model.parameters.noise)
+    learned_at_ = fitted(lambda model: model.parameters.learned_at)
+    process_ = fitted(lambda model: model.process)
+    X_train_ = fitted(lambda model: model.process.X)
+    y_train_ = fitted(lambda model: model.targets.values)
+    L_ = fitted(lambda model: model.process.factor.factor)
+    alpha_ = fitted(lambda model: model.process.alpha)
+    log_marginal_likelihood_value_ = fitted(lambda model: model.process.log_marginal_likelihood())
 
-    @property
-    def noise_(self) -> float:
-        """The variance of the white noise, in units of the normalised y."""
-        return self._fitted("noise_").parameters.noise
-
-    @property
-    def learned_at_(self) -> int:
-        """The number of rows when the parameters were last learned; 0: never."""
-        return self._fitted("learned_at_").parameters.learned_at
-
-    @property
-    def process_(self) -> Process:
-        """The process of the normalised values."""
-        return self._fitted("process_").process
-
-    @property
-    def X_train_(self) -> Array:  # noqa: N802 - scikit-learn's name
-        """All points so far, (n, d); a view that must not be written to."""
-        return self._fitted("X_train_").process.X
-
-    @property
-    def y_train_(self) -> Array:
-        """All values so far, normalised with ``normalize_y``, (n,) or (n, q)."""
-        return self._fitted("y_train_").targets.values
-
-    @property
-    @one_thread()
-    def L_(self) -> Array:  # noqa: N802 - scikit-learn's name
-        """The lower factor of K, (n, n); a copy."""
-        return self._fitted("L_").process.factor.factor
-
-    @property
-    @one_thread()
-    def alpha_(self) -> Array:
-        """α = K⁻¹ t, (n,) or (n, q)."""
-        return self._fitted("alpha_").process.alpha
-
-    @property
-    @one_thread()
-    def log_marginal_likelihood_value_(self) -> float:
-        """The log marginal likelihood of all rows with the current parameters, summed over all outputs."""
-        return self._fitted("log_marginal_likelihood_value_").process.log_marginal_likelihood()
-
-    def _fitted(self, name: str) -> Model:
+    def _fitted(self) -> Model:
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{name} does not exist yet: call fit or partial_fit first")
+            raise NotFittedError("this LazyGPRegressor is not fitted yet: call fit or partial_fit first")
         return self._model
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -345,7 +316,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.requires_fit = False  # without a fit, the prior predicts
-        tags.input_tags.allow_nan = _allows_nan(self.kernel)
+        tags.input_tags.allow_nan = _finite_only(self.kernel) == "allow-nan"
         return tags
 
     # -------------------------------------------------------------- validate
@@ -413,12 +384,6 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         )
 
 
-def _targets(estimator: LazyGPRegressor, y: Array) -> Targets:
-    """The targets for all values y, (n,) or (n, q)."""
-    transform = standardize if estimator.normalize_y else in_units if estimator.kernel is None else identity
-    return transform(y)
-
-
 @contextmanager
 def _all_or_nothing(estimator: LazyGPRegressor) -> Iterator[None]:
     """Undo all changes to the estimator and its process if the block raises, even on Ctrl-C."""
@@ -442,10 +407,4 @@ def _no_overflow_warnings() -> np.errstate:
 
 def _finite_only(kernel: object) -> bool | str:
     """The argument ``ensure_all_finite`` of scikit-learn's checks."""
-    return "allow-nan" if _allows_nan(kernel) else True
-
-
-def _allows_nan(kernel: object) -> bool:
-    if isinstance(kernel, Kernel) or not isinstance(kernel, OwnKernel):
-        return False
-    return any(column.conditional for column in kernel.columns)
+    return "allow-nan" if any(column.conditional for column in getattr(kernel, "columns", ())) else True
