@@ -31,9 +31,8 @@ from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer
 from lazybo.core import Array
-from lazybo.gp.mixture import Components
-from lazybo.gp.targets import Warping
-from lazybo.search.predictions import INTERVAL, WIDENED
+from lazybo.gp import Components, Warping
+from lazybo.search import INTERVAL, WIDENED
 
 PROBLEMS = ("lcbench-126025", "xgboost-1049", "svm-digits", "levy-5d", "bbob-f8-5d")
 # Evaluations that both models get, and how many follow.

@@ -23,9 +23,9 @@ import optuna
 from optuna.distributions import FloatDistribution
 
 import lazybo
+from lazybo.run import Trial
 from lazybo.run.engines.base import Engine
 from lazybo.run.engines.local import ProcessEngine, ThreadEngine
-from lazybo.run.trial import Trial
 
 SPACE = {f"x{i}": FloatDistribution(0.0, 1.0) for i in range(5)}
 ENGINES: dict[str, type[ProcessEngine] | type[ThreadEngine]] = {"processes": ProcessEngine, "threads": ThreadEngine}

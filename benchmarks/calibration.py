@@ -27,10 +27,10 @@ from benchmarks.paper.tables import markdown
 from benchmarks.problems import SUITES, Problem, load
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
-from lazybo import Optimizer
+from lazybo import Optimizer, Prediction
 from lazybo.core import Array
-from lazybo.gp.mixture import Components
-from lazybo.search.predictions import WIDENED, Prediction
+from lazybo.gp import Components
+from lazybo.search import WIDENED
 
 CHECKPOINTS = (25, 50, 100)
 POINTS, BEST = 200, 20

@@ -36,7 +36,7 @@ from optuna.storages import BaseStorage
 
 import lazybo
 from benchmarks.drivers import databases, duplicates
-from lazybo.study.store import open_storage
+from lazybo.study import open_storage
 
 SPACE: dict[str, BaseDistribution] = {name: FloatDistribution(-5.0, 5.0) for name in ("x", "y", "z")}
 STUDY = "clients"

@@ -23,8 +23,8 @@ import optuna
 from benchmarks import problems
 from benchmarks.problems import Problem
 from benchmarks.runner import append, read
+from lazybo import Optimizer
 from lazybo.core import texts
-from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "cost.csv"
 SHARES = (0.1, 0.25, 0.5, 1.0)

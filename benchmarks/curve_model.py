@@ -17,10 +17,9 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler, TPESampler
 
 from benchmarks.curves import data_folder, scaled_losses
-from lazybo.gp.kernels.base import Column
-from lazybo.search.curve_forecasts import Curve, CurveModel, fit_curves
-from lazybo.study.pruner import LazyPruner
-from lazybo.study.sampler import LazySampler
+from lazybo import Column, LazyPruner, LazySampler
+from lazybo.search import Curve, CurveModel
+from lazybo.search.curve_forecasts import fit_curves
 
 POINTS = 1000
 BIN = 1e-3

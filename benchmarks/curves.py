@@ -36,9 +36,8 @@ from benchmarks import trainings
 from benchmarks.optimizers import CurvePeer, peer_command
 from benchmarks.runner import append, read
 from benchmarks.trainings import LCBENCH
-from lazybo.run.trial import Trial
-from lazybo.study.pruner import LazyPruner
-from lazybo.study.sampler import LazySampler
+from lazybo import LazyPruner, LazySampler
+from lazybo.run import Trial
 
 BUDGETS = (5, 10, 20, 50)
 FIELDS = ("problem", "optimizer", "seed", *(f"b{n}" for n in BUDGETS), "trials", "finished", "seconds")

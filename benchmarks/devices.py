@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import lazybo
-from lazybo.programs.program import Program
-from lazybo.run.trial import Trial
+from lazybo.programs import Program
+from lazybo.run import Trial
 
 # What a library would see when it is imported with the objective.
 SEEN = os.environ.get("CUDA_VISIBLE_DEVICES", "")

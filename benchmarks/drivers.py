@@ -29,7 +29,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 import lazybo
-from lazybo.study.definition import DEFAULT_NAME
+from lazybo.study import DEFAULT_NAME
 
 SPACE = dict.fromkeys(("x", "y", "z"), (-5.0, 5.0))
 # Seconds that one driver may take: long, since only a driver that hangs should exceed it.

@@ -34,11 +34,8 @@ from optuna.trial import TrialState
 
 import lazybo
 from benchmarks.timing import alternate
-from lazybo.search.optimizer import Optimizer
-from lazybo.study import ledger
-from lazybo.study.ledger import Ledger, Result
-from lazybo.study.sampler import LazySampler
-from lazybo.study.store import open_storage
+from lazybo import LazySampler, Optimizer
+from lazybo.study import Ledger, Result, ledger, open_storage
 
 SPACE: dict[str, BaseDistribution] = {f"x{i}": FloatDistribution(0.0, 1.0) for i in range(5)}
 OPTIMISER = ("propose", "propose_batch", "announce", "tell", "observe", "model_state")

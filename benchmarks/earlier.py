@@ -26,8 +26,8 @@ from scipy.stats import wilcoxon
 from benchmarks.lcbench import all_names, finals, table
 from benchmarks.optimizers import Lazy, Study
 from benchmarks.runner import append, read
-from lazybo.search.earlier import EarlierStudy
-from lazybo.search.optimizer import Optimizer
+from lazybo import Optimizer
+from lazybo.search import EarlierStudy
 from lazybo.search.options import pack
 
 RESULTS = Path(__file__).parent / "results" / "earlier.csv"

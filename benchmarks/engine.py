@@ -19,12 +19,9 @@ from scipy.linalg import blas, lapack
 
 from benchmarks.paper.levy import algorithm2
 from benchmarks.timing import alternate
-from lazybo.gp.cholesky import GrowingCholesky
+from lazybo import GrowingCholesky, LazyGP, Matern52
+from lazybo.gp import prior_kernel, standardize
 from lazybo.gp.fit import learn
-from lazybo.gp.kernels import Matern52
-from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.priors import prior_kernel
-from lazybo.gp.targets import standardize
 
 NOISE = 1e-4
 BLOCK = 20

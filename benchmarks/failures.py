@@ -27,12 +27,12 @@ from benchmarks.optimizers import OPTIMIZERS, Contestant, Lazy, Study
 from benchmarks.problems import Params, Problem
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, log10, read
+from lazybo import Space
 from lazybo.core import texts
 from lazybo.search.models import Models
 from lazybo.search.output import Objective
 from lazybo.search.records import Index
 from lazybo.search.results import State
-from lazybo.space.space import Space
 
 KINDS = ("half-space", "ball", "corner", "crashes")
 # The share of the space that fails, and the chance of a crash.

@@ -37,8 +37,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 import lazybo
-from lazybo.run.trial import Trial
-from lazybo.study.definition import DEFAULT_NAME
+from lazybo.run import Trial
+from lazybo.study import DEFAULT_NAME
 
 # The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.
 PHASES = {"imports": 0.8, "start": 1.0, "evaluations": 1.5}

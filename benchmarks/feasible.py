@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Condition, Space
+from lazybo import Condition, Optimizer, Space
 
 SPACES = ("2", "5", "10", "mixed")
 SHARES = (0.5, 0.1, 1e-2, 1e-3)

@@ -21,12 +21,10 @@ from benchmarks.calibration import figures
 from benchmarks.optimizers import Lazy
 from benchmarks.problems import Problem, function
 from benchmarks.runner import log10, play
-from lazybo.gp import fit
+from lazybo import Optimizer
+from lazybo.gp import Process, evidence, fit
 from lazybo.gp.kernels import matern
-from lazybo.gp.marginal import evidence
-from lazybo.gp.process import Process
 from lazybo.search import surrogate
-from lazybo.search.optimizer import Optimizer
 
 STEPS = 20
 SEEDS = range(6)

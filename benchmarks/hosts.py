@@ -54,8 +54,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.namespaces import Host, Switch, not_permitted, private_mounts
-from lazybo.run import presence
-from lazybo.run.trial import Trial
+from lazybo.run import Trial, presence
 
 ROOT = Path(__file__).parents[1]
 STUDY = "hosts"

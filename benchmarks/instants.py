@@ -45,9 +45,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 import lazybo
-from lazybo.run.trial import Trial
-from lazybo.study.definition import DEFAULT_NAME
-from lazybo.study.store import open_storage
+from lazybo.run import Trial
+from lazybo.study import DEFAULT_NAME, open_storage
 
 LIBRARY = r"""
 #define _GNU_SOURCE

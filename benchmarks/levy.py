@@ -13,7 +13,7 @@ from benchmarks.optimizers import lazybo
 from benchmarks.problems import levy
 from benchmarks.runner import play
 from lazybo.core import texts
-from lazybo.gp.fit import Lag
+from lazybo.gp import Lag
 
 LAGS: tuple[Lag, ...] = (1, 3, 10, None, "auto")
 TARGETS = (1.0, 0.1, 0.01)

@@ -27,8 +27,8 @@ from optuna.distributions import FloatDistribution
 from benchmarks.engine import peak_gigabytes
 from benchmarks.run import RESULTS
 from benchmarks.runner import append
+from lazybo import Optimizer, Suggestion
 from lazybo.demo import levy
-from lazybo.search.optimizer import Optimizer, Suggestion
 
 BOUND = 10.0
 MARKS = (1000, 2000, 5000, 10_000, 11_000, 20_000, 50_000, 100_000, 200_000)

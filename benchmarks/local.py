@@ -15,7 +15,7 @@ from benchmarks import problems
 from benchmarks.paper.tables import markdown
 from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
-from lazybo.search.optimizer import Optimizer
+from lazybo import Optimizer
 
 CHECKPOINTS = (500, 600, 750, 1000, 1500)
 PROBLEMS = [

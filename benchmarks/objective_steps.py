@@ -13,7 +13,7 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 
-from lazybo.search.optimizer import Optimizer
+from lazybo import Optimizer
 
 DIM = 6
 # Objectives, constraints.

@@ -20,8 +20,7 @@ import optuna
 from benchmarks.objective_problems import NAMES, ONE_OBJECTIVE, Measured, Problem, load
 from benchmarks.optimizers import Asked, Peer, gp_sampler, peer_command
 from benchmarks.runner import append, read
-from lazybo.search.optimizer import Optimizer
-from lazybo.study.sampler import LazySampler
+from lazybo import LazySampler, Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "objectives.csv"
 CHECKPOINTS = (25, 50, 100)

@@ -13,8 +13,8 @@ import optuna
 import psutil
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.search.optimizer import Optimizer as LazyOptimizer
-from lazybo.search.optimizer import Suggestion
+from lazybo import Optimizer as LazyOptimizer
+from lazybo import Suggestion
 
 ROOT = Path(__file__).parents[1]
 Space = Mapping[str, BaseDistribution]

@@ -27,7 +27,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from benchmarks.optimizers import OPTIMIZERS, Peer, lazybo
 from benchmarks.problems import levy
 from benchmarks.runner import append, play
-from lazybo.gp.fit import is_due
+from lazybo.gp import is_due
 
 RESULTS = Path(__file__).parent / "results" / "overhead.csv"
 FIELDS = ("n", "parameters", "optimizer", "ms", "mean_ms", "steps", "peak_mb")

@@ -32,10 +32,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.faults import DEADLINE, Report, left_over
-from lazybo.run.presence import born
-from lazybo.run.trial import Trial
-from lazybo.study.definition import DEFAULT_NAME
-from lazybo.study.trial import is_paused
+from lazybo.run import Trial, born
+from lazybo.study import DEFAULT_NAME, is_paused
 
 # The longest random delay before a kill, in seconds, after the first epoch of a driver has begun.
 LONGEST_DELAY = 1.5

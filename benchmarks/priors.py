@@ -15,11 +15,8 @@ import numpy as np
 
 from benchmarks import trainings
 from benchmarks.paper.tables import markdown
-from lazybo.gp.fit import Data, maximum_a_posteriori
-from lazybo.gp.kernels import Column, kernel_for
-from lazybo.gp.priors import Priors, prior_kernel
-from lazybo.gp.targets import warping
-from lazybo.space.space import Space
+from lazybo import Column, Priors, Space
+from lazybo.gp import Data, kernel_for, maximum_a_posteriori, prior_kernel, warping
 
 # Configurations of a task for the first table, and for the second one.
 MANY, FEW = 50, 25

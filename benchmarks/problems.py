@@ -23,8 +23,8 @@ from optuna.distributions import (
 )
 
 from benchmarks import trainings
+from lazybo import Condition, Space
 from lazybo.demo import levy as levy_function
-from lazybo.space.space import Condition, Space
 
 Params = Mapping[str, Any]
 

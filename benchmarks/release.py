@@ -182,7 +182,7 @@ def counted() -> Iterator[Callable[[], dict[str, float]]]:
     """Count LAPACK calls, and the work of all factors, of whatever version is imported."""
     from scipy.linalg import lapack
 
-    from lazybo.gp.cholesky import GrowingCholesky
+    from lazybo import GrowingCholesky
 
     total, factors = [0.0], list[Any]()
     make, originals = GrowingCholesky.__init__, {name: getattr(lapack, name) for name in LAPACK}

@@ -33,12 +33,10 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study
 
 import lazybo
-from lazybo.run.trial import Trial
+from lazybo.run import Trial
+from lazybo.study import DEFAULT_NAME, open_storage, replay
 from lazybo.study.attributes import PAUSE_KEY, SEEN_KEY
-from lazybo.study.definition import DEFAULT_NAME
-from lazybo.study.replaying import replay
 from lazybo.study.seen import Seen
-from lazybo.study.store import open_storage
 
 SPACE = {"x": (-1.0, 1.0), "rate": (1e-4, 1.0, "log"), "width": (1, 64), "kind": ["a", "b", "c"]}
 STEPS = 9

@@ -23,7 +23,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import create_trial
 
 from lazybo import LazySampler, write_report
-from lazybo.study.model import model_of
+from lazybo.study import model_of
 from tests.browser import Page, open_page
 
 POINTS = 1000

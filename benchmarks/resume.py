@@ -29,7 +29,7 @@ from optuna.study import Study
 from optuna.trial import Trial
 
 import lazybo
-from lazybo.study.sampler import LazySampler
+from lazybo import LazySampler
 
 KINDS = ("plain", "failures", "folds", "pruned")
 INTERFACES = ("optimize", "sampler")

@@ -25,8 +25,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from benchmarks.optimizers import gp_sampler
 from benchmarks.problems import levy
+from lazybo import LazySampler
 from lazybo.core import texts
-from lazybo.study.sampler import LazySampler
 
 SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "lazybo": lambda seed: LazySampler(seed=seed),

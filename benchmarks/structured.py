@@ -22,8 +22,8 @@ from benchmarks.optimizers import Peer, gp_sampler, peer_command
 from benchmarks.paper.tables import insert, markdown
 from benchmarks.runner import append, read
 from benchmarks.structures import PROBLEMS, Problem, Shares, Solution
+from lazybo import Optimizer
 from lazybo.core import texts
-from lazybo.search.optimizer import Optimizer
 
 RESULTS = Path(__file__).parent / "results" / "structured.csv"
 DOCUMENTS = [

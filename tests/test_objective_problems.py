@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks import lcbench
 from benchmarks.objective_problems import Measured, Problem, load, weights_bound, weights_front
-from lazybo.search.hypervolume import hypervolume, non_dominated
+from lazybo.search import non_dominated
+from lazybo.search.hypervolume import hypervolume
 
 MIDDLE = {f"x{i}": 0.5 for i in range(6)}
 LOWEST = {f"x{i}": 0.0 for i in range(6)}

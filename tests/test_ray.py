@@ -19,7 +19,7 @@ import pytest
 from optuna import load_study
 from optuna.trial import TrialState
 
-from lazybo.study.store import open_storage
+from lazybo.study import open_storage
 
 pytestmark = [pytest.mark.extra, pytest.mark.filterwarnings("ignore")]
 MAX_T = 20

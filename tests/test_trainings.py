@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import problems, trained, trainings
-from lazybo.space.space import Space
+from lazybo import Space
 
 # A small one of each kind: classes and numbers, with and without choices that turn parameters off.
 NAMES = ["svm-wine", "elastic-friedman"]

@@ -21,8 +21,8 @@ from optuna.distributions import CategoricalDistribution
 
 from benchmarks.paper.common import append_rows, quartiles, read_rows
 from benchmarks.paper.workers import load_table
-from lazybo.search.optimizer import Optimizer
-from lazybo.space.graphs import Graph, LabelledGraph
+from lazybo import Graph, Optimizer
+from lazybo.space.graphs import LabelledGraph
 
 Code = tuple[Any, ...]
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from optuna.distributions import FloatDistribution
 
-from lazybo.gp.fit import Lag
-from lazybo.gp.kernels import Matern52
-from lazybo.gp.priors import Priors
+from lazybo import Matern52, Priors
+from lazybo.gp import Lag
 from lazybo.search.acquisition import log_expected_improvement
 
 Row = dict[str, str]

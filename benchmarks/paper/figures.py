@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from benchmarks.paper import levy
 from benchmarks.paper.common import LABELS, NOISE, XI, read_rows, unit_kernel
+from lazybo import LazyGP
 from lazybo.core import Array, codec
 from lazybo.demo import levy as demo_levy
-from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.targets import standardize
+from lazybo.gp import standardize
 from lazybo.search.acquisition import expected_improvement
 
 COLOURS = {"naive": "#d95f02", "lazy": "#1f78b4", "ours": "#33a02c", "lag3": "#7570b3", "algorithm2": "#666666"}

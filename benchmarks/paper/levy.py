@@ -27,14 +27,12 @@ from benchmarks.paper.common import (
     read_rows,
     unit_kernel,
 )
+from lazybo import GrowingCholesky, LazyGP, Optimizer, Suggestion
 from lazybo.core import Array
 from lazybo.demo import levy
-from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.gp.fit import Lag, is_due, learn
-from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.targets import WARPINGS, Targets
+from lazybo.gp import WARPINGS, Lag, Targets, is_due
+from lazybo.gp.fit import learn
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.optimizer import Optimizer, Suggestion
 from lazybo.search.queries import Best
 
 BOUND = 10.0

@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.paper.common import optimizer_options, write_rows
-from lazybo.study.store import open_storage
+from lazybo.study import open_storage
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]

@@ -16,7 +16,7 @@ import numpy as np
 from optuna.distributions import CategoricalDistribution
 
 from benchmarks.paper.common import append_rows, quartiles, read_rows
-from lazybo.search.optimizer import Optimizer
+from lazybo import Optimizer
 
 METHODS = ("rounds", "free")
 # Evaluations after which a simulation ends without having reached its targets.

@@ -231,7 +231,7 @@ def test_a_skipped_experiment_teaches_nothing() -> None:
     done("tell", "lab.db", "5", "--skip")
     assert json.loads(done("ask", "lab.db", "--pending", "--json")) == []
     assert refused("tell", "lab.db", "5", "1") == "trial 5 was told already, as skipped; give --correct to change it"
-    from lazybo.study.model import model_of
+    from lazybo.study import model_of
 
     study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
     rows = model_of(study, study.trials).optimizer.state()["rows"]
@@ -327,7 +327,7 @@ def test_a_study_made_earlier_keeps_the_order_of_its_objectives() -> None:
 
 def test_the_objectives_of_an_earlier_study_are_matched_by_name() -> None:
     from lazybo import optimize
-    from lazybo.study.definition import options_of
+    from lazybo.study import options_of
 
     earlier = optimize(
         lambda t: {"cost": t, "yield": 50.0},
@@ -468,7 +468,7 @@ def test_earlier_experiments_are_used_and_kept_with_the_study() -> None:
     (second,) = asked(*SPACE)  # the parameters again, and nothing of the earlier table
     assert second["params"]["t"] == pytest.approx(8.0, abs=2.0)
     study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
-    from lazybo.study.definition import options_of
+    from lazybo.study import options_of
 
     assert len(options_of(study, study.trials)[0].earlier[0].values) == 40
 

@@ -23,15 +23,14 @@ import typer
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner, Result
 
-from lazybo import Condition, optimize, recommend
+from lazybo import Condition, Limits, optimize, recommend
 from lazybo.cli.app import app
 from lazybo.cli.parameters import space_of, tables_of
 from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, named_place, settings_of
-from lazybo.gp.process import Process
-from lazybo.programs.program import Program
-from lazybo.run.limits import Limits
-from lazybo.study.store import open_storage
+from lazybo.gp import Process
+from lazybo.programs import Program
+from lazybo.study import open_storage
 from tests.core.test_codec import almost_full
 
 ROOT = Path(__file__).parents[2]

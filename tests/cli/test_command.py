@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from lazybo.cli.app import app
 from lazybo.cli.tune import ending_on_signals
-from lazybo.run.presence import born
+from lazybo.run import born
 
 # As the installed command does it.
 LAZYBO = (sys.executable, "-c", "import sys; sys.argv[0] = 'lazybo'; from lazybo.cli.app import main; main()")

@@ -11,7 +11,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from lazybo.study.sampler import LazySampler
+from lazybo import LazySampler
 from tests.browser import FLAGS, chromium
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import typer
 
+from lazybo import Limits
 from lazybo.cli.app import app
 from lazybo.cli.settings import KEYS, SETTINGS, from_flags, settings_of
-from lazybo.run.limits import Limits
-from lazybo.search.options import Options
+from lazybo.search import Options
 
 # A value of each type, as a TOML file writes it, and one of another type.
 WRITTEN = {

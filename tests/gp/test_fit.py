@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
+from lazybo import Space
 from lazybo.gp.fit import MAX_POINTS, SECOND_START_EVERY, learn
 from lazybo.gp.kernels import Column, Matern52, Parameter, kernel_for
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.priors import NOISY, Priors, prior_kernel
 from lazybo.gp.targets import standardize
-from lazybo.space.space import Space
 
 
 def drawn(rng: np.random.Generator, n: int, kernel: Matern52, noise: float) -> LazyGP:

@@ -10,7 +10,7 @@ from benchmarks.paper import tables
 from benchmarks.paper.architectures import CHECKPOINTS, FIELDS, METHODS, Networks, Run, run_all, simulate
 from benchmarks.paper.command import app
 from benchmarks.paper.common import read_rows
-from lazybo.space.graphs import Graph
+from lazybo import Graph
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_3x3")
 

@@ -22,8 +22,7 @@ from benchmarks.paper.common import (
     read_rows,
     unit_kernel,
 )
-from lazybo.gp.cholesky import GrowingCholesky
-from lazybo.search.optimizer import Optimizer
+from lazybo import GrowingCholesky, Optimizer
 
 
 def call(*arguments: object) -> str:

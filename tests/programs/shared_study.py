@@ -11,7 +11,7 @@ import optuna
 from optuna.distributions import FloatDistribution
 
 import lazybo
-from lazybo.run.trial import Trial
+from lazybo.run import Trial
 
 SPACE = {name: FloatDistribution(-5.0, 5.0) for name in ("x", "y", "z")}
 

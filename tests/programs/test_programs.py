@@ -23,9 +23,8 @@ from optuna.exceptions import TrialPruned
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Lines, Reading, Step, Value
 from lazybo.programs.program import Program, end_survivor, running, start
-from lazybo.run.presence import born, machine
-from lazybo.run.trial import Trial
-from lazybo.run.worker import EvaluationFailed, TrialPaused
+from lazybo.run import EvaluationFailed, Trial, TrialPaused, born
+from lazybo.run.presence import machine
 
 # Against hanging only.
 DEADLINE = 60.0

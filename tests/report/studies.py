@@ -10,7 +10,7 @@ from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo import LazySampler
-from lazybo.study.trial import as_attributes
+from lazybo.study import as_attributes
 
 NASTY = [
     "</script><b>",

@@ -8,17 +8,14 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from lazybo.gp.kernels import Matern52
-from lazybo.gp.mixture import Posterior
-from lazybo.gp.process import Process
-from lazybo.gp.targets import warping
+from lazybo import Matern52, Space
+from lazybo.gp import Posterior, Process, warping
 from lazybo.report import health
 from lazybo.report.facts import content_of
 from lazybo.report.predictions import Noise, Quality, noise_of, quality_of
 from lazybo.report.records import Failures, failures, reason_of
-from lazybo.search.predictions import HALF_WIDTH, Predictor
-from lazybo.space.space import Space
-from lazybo.study.attributes import FAILURE_KEY
+from lazybo.search import HALF_WIDTH, Predictor
+from lazybo.study import FAILURE_KEY
 from tests.report.studies import mixed_study
 
 SPACE = Space(

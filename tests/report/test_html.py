@@ -16,7 +16,7 @@ import lazybo
 from lazybo.report.facts import content_of
 from lazybo.report.html import escaped, number, page_of, write_report
 from lazybo.report.page_data import MOST_CURVES, MOST_STEPS, MOST_TRIALS, data_of
-from lazybo.study.trial import as_attributes
+from lazybo.study import as_attributes
 from tests.report.studies import mixed_study, nasty_study, two_objectives
 
 VOID = {"meta", "link", "br", "input"}

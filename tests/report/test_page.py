@@ -11,13 +11,12 @@ import numpy as np
 import optuna
 import pytest
 
-from lazybo import Optimizer, write_report
+from lazybo import Optimizer, Prediction, write_report
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
-from lazybo.search.predictions import Prediction
-from lazybo.space.kinds import text_of
-from lazybo.study.model import model_of
+from lazybo.space import text_of
+from lazybo.study import model_of
 from tests.browser import Page, open_page
 from tests.report.studies import mixed_study, nasty_study, structured_study, two_objectives, with_earlier
 from tests.report.test_page_data import success_chance

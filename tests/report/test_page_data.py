@@ -14,7 +14,7 @@ import optuna
 import pytest
 from scipy.special import ndtr
 
-from lazybo import Condition, Optimizer
+from lazybo import Condition, Optimizer, Space
 from lazybo.report import html
 from lazybo.report.facts import Content, ModelFacts, content_of
 from lazybo.report.html import page_of
@@ -28,8 +28,7 @@ from lazybo.report.page_data import (
     variance_rows,
     widening,
 )
-from lazybo.space.space import Space
-from lazybo.study.model import model_of
+from lazybo.study import model_of
 from tests.report.studies import mixed_study, two_objectives, with_earlier
 
 CORNER = math.sqrt(0.5)

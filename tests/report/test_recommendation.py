@@ -13,13 +13,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial
 
 import lazybo
-from lazybo import LazySampler, Limits, Optimizer, optimize
+from lazybo import LazySampler, Limits, Optimizer, Prediction, Recommendation, optimize
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.predictions import Advice, advise, predictor_of
-from lazybo.search.predictions import Prediction, Recommendation
-from lazybo.study.attributes import VARIANCE_KEY
-from lazybo.study.trial import most_promising
+from lazybo.study import VARIANCE_KEY, most_promising
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -15,7 +15,7 @@ from optuna.trial import TrialState, create_trial
 
 from lazybo import LazySampler, optimize, recommend
 from lazybo.cli.files import draw
-from lazybo.gp.targets import warping
+from lazybo.gp import warping
 from lazybo.report import plots, predictions, records
 
 SPACE = {

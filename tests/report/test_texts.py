@@ -13,9 +13,9 @@ import lazybo
 from lazybo.cli.app import app
 from lazybo.core import texts
 from lazybo.report.predictions import MOST_SHOWN, chances_shown
-from lazybo.search.predictions import Contender
-from lazybo.study.attributes import CORRECTIONS_KEY, PAUSED_KEY
-from lazybo.study.store import open_storage
+from lazybo.search import Contender
+from lazybo.study import CORRECTIONS_KEY, open_storage
+from lazybo.study.attributes import PAUSED_KEY
 
 X = {"x": FloatDistribution(0.0, 1.0)}
 

@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 import lazybo
 from lazybo.run.next_trial import MAX_TRAININGS, MIN_SIZE, Bracket, bracket_for
+from lazybo.study import is_paused
 from lazybo.study.attributes import PAUSED_KEY
-from lazybo.study.trial import is_paused
 
 STEPS = 10
 SPACE = {"x": (-1.0, 1.0)}

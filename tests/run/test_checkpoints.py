@@ -29,7 +29,7 @@ from lazybo.run.checkpoints import (
     tidy,
 )
 from lazybo.run.presence import machine
-from lazybo.study.store import open_storage
+from lazybo.study import open_storage
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo import optimize
 from lazybo.run.limits import GAIN_KEY, STOPPED_KEY, GainLimit
-from lazybo.study.attributes import REPEAT_KEY
+from lazybo.study import REPEAT_KEY
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -15,8 +15,7 @@ import lazybo
 from lazybo import optimize
 from lazybo.run import worker
 from lazybo.run.limits import Budget, Limits
-from lazybo.study.attributes import SECONDS_KEY
-from lazybo.study.model import model_of
+from lazybo.study import SECONDS_KEY, model_of
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

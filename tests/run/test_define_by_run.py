@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 import lazybo
 from lazybo import Belief, LazySampler, Limits, Permutation
-from lazybo.study.replaying import replay
+from lazybo.study import replay
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

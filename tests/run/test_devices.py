@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import lazybo
 from benchmarks import devices as benchmark
-from lazybo.programs.program import Program
+from lazybo.programs import Program
 from lazybo.run.devices import VARIABLES, Claim, Devices, check_devices, parse_devices
 from lazybo.run.trial import Trial
 

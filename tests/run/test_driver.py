@@ -21,12 +21,19 @@ from lazybo.run.limits import STOPPED_KEY, StopReason
 from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.run.trial import Trial
-from lazybo.search.options import Options
+from lazybo.search import Options
 from lazybo.search.planner import Planner
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
-from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
-from lazybo.study.model import StudyModel, open_model
-from lazybo.study.store import open_storage
+from lazybo.study import (
+    ATTEMPTS_KEY,
+    DRIVER_KEY,
+    Entry,
+    Ledger,
+    Result,
+    StudyModel,
+    open_ledger,
+    open_model,
+    open_storage,
+)
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 PARAMS = {"x": 1.5, "y": -2.5}

@@ -28,8 +28,7 @@ from benchmarks.drivers import race
 from lazybo.run.presence import born
 from lazybo.run.shared_study import BEGAN_KEY
 from lazybo.run.trial import Trial
-from lazybo.study.attributes import ATTEMPTS_KEY
-from lazybo.study.definition import DEFAULT_NAME
+from lazybo.study import ATTEMPTS_KEY, DEFAULT_NAME
 
 SPACE = {"x": FloatDistribution(-1.0, 1.0)}
 # Seconds after which something hangs, and does not merely take its time on a busy machine.

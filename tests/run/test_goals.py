@@ -17,9 +17,7 @@ from lazybo.run.goals import Goals, check_goals
 from lazybo.run.limits import Limits, Stopping, StopReason, Tally
 from lazybo.run.trial import Trial
 from lazybo.run.worker import Outcome
-from lazybo.study.definition import reporting_of
-from lazybo.study.ledger import Result
-from lazybo.study.trial import measured_constraints
+from lazybo.study import Result, measured_constraints, reporting_of
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.

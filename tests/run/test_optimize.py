@@ -18,7 +18,7 @@ import lazybo
 from lazybo import Condition, optimize
 from lazybo.run.engines import Engine
 from lazybo.run.trial import Trial
-from lazybo.study.model import StudyModel
+from lazybo.study import StudyModel
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 

@@ -21,12 +21,11 @@ from optuna.storages import JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import Limits, RunFailed, optimize
+from lazybo import Limits, RunFailed, Space, optimize
 from lazybo.run.limits import STOPPED_KEY, StopReason
 from lazybo.run.trial import Trial
 from lazybo.run.warm_start import known_results
 from lazybo.space.shorthand import as_distributions
-from lazybo.space.space import Space
 from lazybo.study.databases import name_of
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}

@@ -14,9 +14,7 @@ from optuna.trial import TrialState, create_trial
 from lazybo import Limits, kfold, optimize
 from lazybo.run.presence import HEARTBEAT_KEY, present
 from lazybo.run.shared_study import BEGAN_KEY, EVALUATES_HERE, RECORDS_ALL, Orphans
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
-from lazybo.study.ledger import open_ledger
-from lazybo.study.store import open_storage
+from lazybo.study import ATTEMPTS_KEY, DRIVER_KEY, open_ledger, open_storage
 
 SPACE = {"x": FloatDistribution(-1, 1)}
 

@@ -18,8 +18,9 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from benchmarks import pause
 from lazybo.run.checkpoints import CHECKPOINTS_KEY, place_of
-from lazybo.study.attributes import ATTEMPTS_KEY, PAUSED_KEY, SECONDS_KEY
-from lazybo.study.trial import cost_of, is_paused, paused_trials
+from lazybo.study import ATTEMPTS_KEY, SECONDS_KEY, is_paused, paused_trials
+from lazybo.study.attributes import PAUSED_KEY
+from lazybo.study.trial import cost_of
 
 SPACE = {"x": (-1.0, 1.0)}
 STEPS = 6

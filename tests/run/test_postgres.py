@@ -25,10 +25,8 @@ from sqlalchemy import event
 
 import lazybo
 from benchmarks.drivers import race
-from lazybo.study.attributes import ATTEMPTS_KEY
+from lazybo.study import ATTEMPTS_KEY, Store, open_ledger, open_storage
 from lazybo.study.databases import database_of
-from lazybo.study.ledger import open_ledger
-from lazybo.study.store import Store, open_storage
 from tests import postgres
 
 pytestmark = pytest.mark.extra
@@ -214,7 +212,7 @@ def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
     """Of two corrections that saw the same state one is recorded, and what there was before is kept."""
     from lazybo.run.by_hand import ByHand, Measurement
     from lazybo.run.goals import Goals
-    from lazybo.search.options import Options
+    from lazybo.search import Options
 
     space = lazybo.Space({"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])})
 

@@ -12,7 +12,7 @@ import optuna
 import pytest
 
 from lazybo.run.presence import HEARTBEAT_KEY, TIMEOUT, Drivers, born, heartbeat, machine, present
-from lazybo.study.store import Store, open_storage
+from lazybo.study import Store, open_storage
 
 PROGRAM = """
 import sys, time, optuna

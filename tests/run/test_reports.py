@@ -17,9 +17,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo.run.channel import BatchedWriter, StudyReporter
+from lazybo.study import open_ledger, open_storage
 from lazybo.study.journal import Journal, WholeLines
-from lazybo.study.ledger import open_ledger
-from lazybo.study.store import open_storage
 
 DEADLINE = 60.0
 

@@ -10,7 +10,7 @@ import pytest
 import lazybo
 from lazybo import Condition, Described, Graph, Mixture, Optimizer, Permutation, Space, Subset
 from lazybo.cli.parameters import space_of
-from lazybo.study.model import model_of
+from lazybo.study import model_of
 from lazybo.study.structured import kinds_of
 
 KINDS = {

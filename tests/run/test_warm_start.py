@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo import Condition
+from lazybo import Condition, Space
 from lazybo.run.warm_start import known_results
-from lazybo.space.space import Space
 
 SPACE = Space(
     {

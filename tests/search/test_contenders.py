@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy.special import ndtr
 
-from lazybo import Condition, Matern52, Optimizer
-from lazybo.gp.process import Process
+from lazybo import Condition, Matern52, Optimizer, Space
+from lazybo.gp import Process
 from lazybo.search.predictions import MOST, NEGLIGIBLE, SURE, Evaluation, chances, next_repeat
-from lazybo.space.space import Space
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
 MIXED = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.gp.kernels.base import Column
-from lazybo.gp.targets import warping
+from lazybo import Column
+from lazybo.gp import warping
 from lazybo.search import curve_forecasts as curves
 from lazybo.search.curve_forecasts import Clock, Curve, CurveModel, Targets, kept_steps, learn_point
 

@@ -12,18 +12,15 @@ from hypothesis import strategies as st
 from optuna.distributions import FloatDistribution
 from scipy.stats import multivariate_normal
 
-from lazybo import Optimizer
+from lazybo import Matern52, Optimizer, Priors, Space
+from lazybo.gp import Data, EarlierTasks, PriorMean, Process, Task, kernel_for, maximum_a_posteriori, portfolio
 from lazybo.gp import earlier as model_earlier
-from lazybo.gp.earlier import RESIDUALS, EarlierTasks, Task, portfolio
-from lazybo.gp.fit import Data, learn_together, maximum_a_posteriori
-from lazybo.gp.kernels import AdditiveMatern52, Matern52, kernel_for
-from lazybo.gp.kernels.base import PriorMean
-from lazybo.gp.priors import Priors
-from lazybo.gp.process import Process
+from lazybo.gp.earlier import RESIDUALS
+from lazybo.gp.fit import learn_together
+from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.search.decide import CONTROL
 from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
 from lazybo.search.planner import EARLIER_STARTUP
-from lazybo.space.space import Space
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

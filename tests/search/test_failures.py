@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from lazybo import Space
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.output import MOST_CAUTION, FailureLabels
 from lazybo.search.records import Records
 from lazybo.search.results import PENDING, Result, State
-from lazybo.space.space import Space
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

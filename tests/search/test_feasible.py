@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from lazybo import Condition, Space
 from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.feasible import BISECTIONS, POPULATION, Feasibility, FeasibleSet
-from lazybo.space.space import Condition, Space
+from lazybo.space import Feasibility, FeasibleSet
+from lazybo.space.feasible import BISECTIONS, POPULATION
 
 MIXED: dict[str, Any] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),

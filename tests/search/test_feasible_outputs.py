@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lazybo import Space
 from lazybo.search.acquisition import ACQUISITIONS
 from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Space
 
 SPACE = {"a": (0.0, 1.0), "b": (0.0, 1.0), "kind": ["p", "q"]}
 

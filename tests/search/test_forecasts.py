@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lazybo import Optimizer
-from lazybo.gp.priors import NOISY
+from lazybo.gp import NOISY
 from lazybo.search.optimizer import Suggestion
 from lazybo.search.records import repeats
 

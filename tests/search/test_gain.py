@@ -7,9 +7,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo import Matern52, Optimizer
-from lazybo.gp.mixture import Posterior
-from lazybo.gp.process import Process
-from lazybo.gp.targets import scaling
+from lazybo.gp import Posterior, Process, scaling
 from lazybo.search.acquisition import expected_improvement
 from lazybo.search.gain import LEAST_SHARE, GainParts, earlier_gains, play, played_gains
 

@@ -22,10 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from optuna.distributions import FloatDistribution
 
-from lazybo import Condition, Optimizer
+from lazybo import Condition, Optimizer, Space
 from lazybo.search.options import LocalModels
 from lazybo.search.queries import Queries
-from lazybo.space.space import Space
 
 PLANE: dict[str, Any] = {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}
 MIXED: dict[str, Any] = {

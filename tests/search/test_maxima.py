@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.gp.kernels import Matern52
-from lazybo.gp.mixture import Posterior
-from lazybo.gp.process import Process
+from lazybo import Matern52, Space
+from lazybo.gp import Posterior, Process
 from lazybo.search.acquisition import Acquired, improvement, log_expected_improvement
 from lazybo.search.maximise import Maximum, Surface, climb, find_maxima
-from lazybo.space.space import Space
 
 Taken: TypeAlias = Callable[[np.ndarray], np.ndarray]
 

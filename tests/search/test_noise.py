@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lazybo.gp.priors import NOISY, Priors, priors_for
+from lazybo import Priors, Space
+from lazybo.gp import NOISY, priors_for
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
-from lazybo.space.space import Space
 
 SPACE = {f"x{j}": (-5.0, 5.0) for j in range(3)}
 

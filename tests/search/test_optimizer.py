@@ -15,11 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.gp.kernels import AdditiveMatern52, Matern52
-from lazybo.gp.priors import Priors
+from lazybo import Condition, Matern52, Priors, Space
+from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.search.optimizer import Optimizer, Suggestion
-from lazybo.space.distributions import contains
-from lazybo.space.space import Condition, Space
+from lazybo.space import contains
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
 MIXED = {

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lazybo
+from lazybo import Priors, Space
 from lazybo.gp.kernels import AdditiveMatern52
-from lazybo.gp.priors import Priors
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import LocalModels, Options
-from lazybo.space.space import Space
 
 
 @pytest.mark.parametrize(

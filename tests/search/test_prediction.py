@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo import Condition, Optimizer, Prediction, Recommendation
-from lazybo.gp.targets import WARPINGS
+from lazybo import Condition, Optimizer, Prediction, Recommendation, Space
+from lazybo.gp import WARPINGS
 from lazybo.search.predictions import BLOCK_POINTS
-from lazybo.space.space import Space
 
 LINE = {"x": FloatDistribution(-5.0, 5.0)}
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}

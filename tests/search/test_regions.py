@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 import lazybo
-from lazybo import Condition, Optimizer
-from lazybo.gp.process import Process
+from lazybo import Condition, Optimizer, Space
+from lazybo.gp import Process
 from lazybo.search.options import LocalModels
+from lazybo.space import contains
 from lazybo.space.boxes import box
-from lazybo.space.distributions import contains
-from lazybo.space.space import Space
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
 MIXED = {

@@ -14,11 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lazybo import Condition, Matern52, Optimizer, optimize
-from lazybo.gp.priors import Priors
+from lazybo import Condition, Matern52, Optimizer, Priors, Space, optimize
 from lazybo.search import saved
 from lazybo.search.acquisition import log_confidence_bound
-from lazybo.space.space import Space
 from tests.damaged import DAMAGE, damaged, places
 
 SPACE: dict[str, Any] = {

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
 
-from lazybo.gp.posterior import CHUNK_ROWS
+from lazybo.gp import CHUNK_ROWS
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from lazybo.gp.kernels import Matern52
+from lazybo import Matern52
 from lazybo.sklearn.kernels import composed, parse, validate
 
 DIM = 3

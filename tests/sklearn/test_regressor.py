@@ -19,9 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from lazybo.gp.fit import MAX_POINTS, is_due
-from lazybo.gp.kernels import AdditiveMatern52, Column, Matern52
-from lazybo.gp.priors import Priors
+from lazybo import Column, Matern52, Priors
+from lazybo.gp import MAX_POINTS, is_due
+from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.sklearn import LazyGPRegressor
 
 KERNEL = ConstantKernel(1.7) * Matern([0.3, 0.9, 1.5], nu=2.5)

@@ -46,7 +46,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from lazybo import recommend
 from lazybo.sklearn import LazySearchCV
 from lazybo.sklearn.spaces import described
-from lazybo.study.attributes import VARIANCE_KEY
+from lazybo.study import VARIANCE_KEY
 
 X, Y = make_classification(n_samples=60, n_features=6, n_informative=4, flip_y=0.2, random_state=0)
 TREE_SPACE = {"max_depth": randint(1, 6), "min_samples_leaf": [1, 2, 5, 9], "criterion": ["gini", "entropy"]}

@@ -10,9 +10,8 @@ from scipy import stats
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from lazybo.search.optimizer import Optimizer
+from lazybo import Condition, Optimizer
 from lazybo.sklearn.spaces import TAIL, WHICH, SearchSpace, described
-from lazybo.space.space import Condition
 
 
 def inside(spec: object) -> object:

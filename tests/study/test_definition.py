@@ -15,15 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from lazybo import Condition, LazySampler, Optimizer, optimize
-from lazybo.gp.kernels import Column, Matern52
-from lazybo.gp.priors import Priors
+from lazybo import Column, Condition, LazySampler, Matern52, Optimizer, Priors, Space, optimize, write_report
 from lazybo.report import predictions
-from lazybo.report.html import write_report
+from lazybo.search import EarlierStudy, Options
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.earlier import EarlierStudy
-from lazybo.search.options import Options
-from lazybo.space.space import Space
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.definition import keep_options, options_of, reporting_of, stored_options
 from lazybo.study.model import model_of

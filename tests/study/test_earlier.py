@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import lazybo
 from lazybo.cli.app import app
 from lazybo.report.predictions import model_for
-from lazybo.search.earlier import EarlierStudy, fitting, say
+from lazybo.search import EarlierStudy
+from lazybo.search.earlier import fitting, say
 from lazybo.search.options import pack, unpack
 from lazybo.study.definition import read_earlier
 

@@ -21,10 +21,9 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from lazybo import optimize
+from lazybo import Space, optimize
 from lazybo.run import presence
 from lazybo.run.channel import StudyReporter
-from lazybo.space.space import Space
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.databases import database_of
 from lazybo.study.definition import Definition, open_study

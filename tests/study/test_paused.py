@@ -8,8 +8,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Space
+from lazybo import Optimizer, Space
 from lazybo.study.attributes import ATTEMPTS_KEY, PAUSE_KEY, PAUSED_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.training_curves import TrainingCurves

@@ -26,7 +26,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.space.space import Condition
+from lazybo import Condition
 from lazybo.study.attributes import SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler

@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
-from lazybo.space.space import Condition
+from lazybo import Condition
 from lazybo.study.model import model_of
 from lazybo.study.pruner import LazyPruner
 from lazybo.study.sampler import LazySampler

@@ -8,7 +8,7 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.report.predictions import recommend
+from lazybo import recommend
 from lazybo.study.model import model_of
 from lazybo.study.sampler import LazySampler
 

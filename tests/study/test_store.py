@@ -19,8 +19,7 @@ from optuna.storages import InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import Condition, optimize, recommend, repair_storage, write_report
-from lazybo.space.space import Space
+from lazybo import Condition, Space, optimize, recommend, repair_storage, write_report
 from lazybo.study.databases import database_of, file_of, fill_cache, name_of, read_trials
 from lazybo.study.definition import Definition, open_study
 from lazybo.study.store import Store, database_url, has_studies, open_storage

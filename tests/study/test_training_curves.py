@@ -10,11 +10,9 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
+from lazybo import Optimizer, Space, recommend
 from lazybo.report import predictions
-from lazybo.report.predictions import recommend
-from lazybo.search.curve_forecasts import MIN_COMPLETE
-from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Space
+from lazybo.search import MIN_COMPLETE
 from lazybo.study.model import StudyModel, model_of
 from lazybo.study.sampler import LazySampler
 from lazybo.study.training_curves import MIN_POINTS, TrainingCurves, _predicted

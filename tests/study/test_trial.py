@@ -6,8 +6,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.search.optimizer import Optimizer
-from lazybo.space.space import Condition, Space
+from lazybo import Condition, Optimizer, Space
 from lazybo.study.model import StudyModel
 from lazybo.study.trial import as_given, infer_space
 
