@@ -47,8 +47,14 @@ def on(kind: str, trials: int, seeds: int) -> dict[str, list[Run]]:
 
 
 def first_difference(pairs: Sequence[tuple[Run, Run]], share: float) -> int | None:
-    """The first trial in which a coordinate of two runs differs by more than this share of its range."""
-    away = [np.abs(np.array(one) - np.array(other)).max(axis=1) for (one, _), (other, _) in pairs]
+    """The first trial in which a coordinate of two runs differs by more than this share of its range.
+
+    A coordinate without a value, NaN, is far from every value.
+    """
+    away = [
+        np.nan_to_num(np.abs(one - other), nan=np.inf).max(axis=1, where=~(np.isnan(one) & np.isnan(other)), initial=0.0)
+        for one, other in ((np.array(first), np.array(second)) for (first, _), (second, _) in pairs)
+    ]
     found = np.flatnonzero(np.max(away, axis=0) > share)
     return int(found[0]) if len(found) else None
 

@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks import lcbench
 from benchmarks.objective_problems import Measured, Problem, load, weights_bound, weights_front
-from lazybo.search import non_dominated
 from lazybo.search.hypervolume import hypervolume
 
 MIDDLE = {f"x{i}": 0.5 for i in range(6)}
@@ -109,15 +108,3 @@ def test_the_surrogate_of_lcbench_has_error_and_weights_of_the_trainings(trainin
     between = [free.evaluate({**small, "max_units": n}) for n in range(64, 1001, 8)]
     assert free.regret(between) < 0.1
     assert bounded.regret([bounded.evaluate(small)]) > 0
-
-
-def test_a_problem_in_which_all_are_equal_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing to find"):
-        Problem("flat", {}, lambda params: Measured((1.0,)), best=1.0, scale=0.0)
-
-
-def test_the_front_of_two_columns_is_that_of_all_pairs() -> None:
-    y = np.random.default_rng(0).integers(0, 8, (60, 2)).astype(float)
-    expected = np.unique(y[non_dominated(y)], axis=0)
-    np.testing.assert_array_equal(np.unique(y[lcbench._front(y)], axis=0), expected)
-    assert len(lcbench._front(y)) == len(expected), "one of equal rows"

@@ -19,7 +19,7 @@ in the units of the objective; the mean over the futures is what the model expec
 incumbents, the maxima of the acquisition, points around both, and the pool.
 
 A model does not know that an objective has a bound (no error is below 0), and the search goes where it is most
-optimistic: it expects two to ten times too much (`python -m benchmarks.gain`). What the last evaluations gained is
+optimistic: it expects two to ten times too much (docs/benchmarks-noise.md). What the last evaluations gained is
 not biased, but often 0. The geometric mean of both is nearer to the truth than either.
 """
 

@@ -217,7 +217,7 @@ class Queries:
         """How much the next ``n`` evaluations together are expected to improve the best value.
 
         By the model, and by what the evaluations before gained. In the units of the objective, at least 0; on average
-        about twice the true gain (`python -m benchmarks.gain`).
+        about twice the true gain (docs/benchmarks-noise.md).
         """
         return self.gain_parts([n]).expected()[0]
 
