@@ -49,12 +49,13 @@ def on(kind: str, trials: int, seeds: int) -> dict[str, list[Run]]:
 def first_difference(pairs: Sequence[tuple[Run, Run]], share: float) -> int | None:
     """The first trial in which a coordinate of two runs differs by more than this share of its range.
 
-    A coordinate without a value, NaN, is far from every value.
+    NaN, a parameter without a value, is far from every value.
     """
-    away = [
-        np.nan_to_num(np.abs(one - other), nan=np.inf).max(axis=1, where=~(np.isnan(one) & np.isnan(other)), initial=0.0)
-        for one, other in ((np.array(first), np.array(second)) for (first, _), (second, _) in pairs)
-    ]
+    away = []
+    for (first, _), (second, _) in pairs:
+        one, other = np.array(first), np.array(second)
+        differ = np.where(np.isnan(one) & np.isnan(other), 0.0, np.nan_to_num(np.abs(one - other), nan=np.inf))
+        away.append(differ.max(axis=1))
     found = np.flatnonzero(np.max(away, axis=0) > share)
     return int(found[0]) if len(found) else None
 
