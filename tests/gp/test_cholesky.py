@@ -54,6 +54,38 @@ def test_two_thousand_random_appends_and_truncations_keep_the_factor(rng: np.ran
     assert not factor.jitter.any()
 
 
+def test_copies_of_a_factor_are_independent(rng: np.random.Generator) -> None:
+    """Each of some copies walks on by itself, over the ends of panels, and is what it would be alone."""
+    k = spd(rng, 700)
+    factors: list[tuple[GrowingCholesky, list[int]]] = [(GrowingCholesky(), [])]
+    for _ in range(300):
+        factor, rows = factors[int(rng.integers(len(factors)))]
+        if len(factors) < 5 and rng.random() < 0.05:
+            factors.append((factor.copy(), list(rows)))
+        elif rows and rng.random() < 0.3:
+            keep = max(0, len(rows) - int(rng.integers(1, 30)))
+            factor.truncate(keep)
+            del rows[keep:]
+        else:
+            new = rng.permutation(np.setdiff1d(np.arange(len(k)), rows))[: int(rng.integers(1, 30))].tolist()
+            factor.append(k[np.ix_(rows, new)], k[np.ix_(new, new)])
+            rows += new
+    assert max(len(rows) for _, rows in factors) > PANEL_ROWS
+    for factor, rows in factors:
+        assert relative_error(factor, k[np.ix_(rows, rows)]) <= 1e-10
+        np.testing.assert_allclose(factor.inverse() @ k[np.ix_(rows, rows)], np.eye(len(rows)), atol=1e-8)
+
+
+def test_a_refactorisation_leaves_copies_as_they_are() -> None:
+    factor = GrowingCholesky()
+    factor.append(np.zeros((0, 3)), np.eye(3))
+    copied = factor.copy()
+    factor.append(np.array([0.0, 0.0, 1.0]), 1.0 - 2e-6)
+    assert factor.refactorisations == 1
+    assert copied.refactorisations == 0
+    np.testing.assert_array_equal(copied.factor, np.eye(3))
+
+
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20), st.data())
 def test_append_then_truncate_is_a_no_op(blocks: list[int], data: st.DataObject) -> None:
     k = spd(np.random.default_rng(sum(blocks)), sum(blocks))

@@ -719,3 +719,25 @@ def test_a_good_one_of_very_many_choices_is_used_again() -> None:
         optimizer.tell(suggestion, value(suggestion.params))
     assert optimizer.best.params["c"] == 17
     assert optimizer.best.value < 1e-3
+
+
+@pytest.mark.parametrize("feasible", [None, lambda params: params["a"] != 2])
+@pytest.mark.parametrize("canonical", [None, lambda params: (params["a"], params.get("c"))])
+@pytest.mark.parametrize("conditional", [True, False])
+def test_a_small_space_with_features_is_searched_to_its_end(conditional: bool, feasible: Any, canonical: Any) -> None:
+    """A point has the numbers of the features, too, wherever the space is listed."""
+    conditions = {"c": Condition("b", ("p",))} if conditional else {}
+    space = Space(
+        {"a": [1, 2, 3], "b": ["p", "q"], "c": [0, 1, 2]},
+        conditions=conditions,
+        features=lambda params: [params["a"] ** 2, len(params)],
+        canonical=canonical,
+        feasible=feasible,
+    )
+    optimizer, seen = Optimizer(space, seed=0), []
+    per_a = 4 if conditional else 3 if canonical else 6
+    for _ in range(per_a * (3 if feasible is None else 2)):
+        suggestion = optimizer.ask()
+        seen.append(tuple(sorted(suggestion.params.items())))
+        optimizer.tell(suggestion, float(suggestion.params["a"]))
+    assert len({*seen}) == len(seen), "no configuration twice before all were tried"

@@ -81,7 +81,7 @@ def test_a_prediction_is_for_any_configuration_of_the_space() -> None:
     for bad, message in (
         ({"lr": 0.01, "opt": "adam"}, "parameter 'fixed' is missing"),
         ({**without, "momentum": 0.1}, "only active while"),
-        ({**without, "lr": 2.0}, "lr must be a number from 1e-05 to 1.0, not 2.0"),
+        ({**without, "lr": 2.0}, "lr must be a number from 1e-05 to 1.0 on a logarithmic scale, not 2.0"),
         ([without, {"lr": 0.01}], "is missing"),
         ("adam", "params must be a configuration or a list of configurations, not 'adam'"),
         (3, "params must be a configuration or a list of configurations, not 3"),

@@ -29,6 +29,7 @@ Afterwards L Lᵀ = K + diag(``jitter``). Stage 2 changes the old rows too, and 
 matrices. Truncating removes the new rows, but not that jitter.
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,28 +47,59 @@ MIN_SLAB_ROWS = 8
 REFACTOR_JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Panel:
-    """Rows [start, start + b) of L: ``left`` of the diagonal block, and the block itself."""
+    """Rows [start, start + b) of L: ``left`` of the diagonal block, and the block itself.
+
+    Copies of a factor share panels. The first ``filled`` rows may be those of another copy: they are not written again.
+    """
 
     start: int
     left: Array
     diagonal: Array
+    filled: int = 0
+
+    @staticmethod
+    def empty(start: int) -> "_Panel":
+        """A panel without rows; there are zeros above the diagonal."""
+        return _Panel(start, np.empty((PANEL_ROWS, start)), np.zeros((PANEL_ROWS, PANEL_ROWS)))
+
+    def first(self, rows: int) -> "_Panel":
+        """A panel of its own with only the first rows."""
+        panel = _Panel.empty(self.start)
+        panel.left[:rows], panel.diagonal[:rows, :rows] = self.left[:rows], self.diagonal[:rows, :rows]
+        panel.filled = rows
+        return panel
 
 
 class GrowingCholesky:
     """Lower Cholesky factor that is extended by rows in O(t n²) and shortened in O(1).
 
-    ``work`` counts the multiply-adds of all solves and factorisations, ``refactorisations`` how often stage 2 ran, so
-    that tests can check the cost of a step without a clock.
+    ``work`` and ``refactorisations``, which counts how often stage 2 ran, let tests check the cost of a step without a
+    clock.
     """
 
     def __init__(self) -> None:
         self._panels: list[_Panel] = []
         self._jitter = np.zeros(0)
         self._n = 0
-        self.work = 0
+        self._work = [0]
         self.refactorisations = 0
+
+    @property
+    def work(self) -> int:
+        """The multiply-adds of all solves and factorisations, also of copies."""
+        return self._work[0]
+
+    @work.setter
+    def work(self, count: int) -> None:
+        self._work[0] = count
+
+    def copy(self) -> "GrowingCholesky":
+        """An independent factor with the same rows. Both share what neither changes, so this costs O(n / b)."""
+        factor = copy(self)
+        factor._panels = self._panels[: -(-self._n // PANEL_ROWS)]
+        return factor
 
     @property
     def n(self) -> int:
@@ -232,9 +264,11 @@ class GrowingCholesky:
         """Store rows [Qᵀ D]; they must fit into the panel of row n."""
         index, row = divmod(self._n, PANEL_ROWS)
         if index == len(self._panels):
-            start = index * PANEL_ROWS
-            self._panels.append(_Panel(start, np.empty((PANEL_ROWS, start)), np.zeros((PANEL_ROWS, PANEL_ROWS))))
+            self._panels.append(_Panel.empty(index * PANEL_ROWS))
+        elif self._panels[index].filled != row:  # a copy may have these rows
+            self._panels[index] = self._panels[index].first(row)
         panel, stop = self._panels[index], row + len(d)
+        panel.filled = stop
         panel.left[row:stop] = q_transposed[:, : panel.start]
         panel.diagonal[row:stop, :row] = q_transposed[:, panel.start :]
         panel.diagonal[row:stop, row:stop] = d

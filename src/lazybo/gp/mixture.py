@@ -17,6 +17,7 @@ The mean of a mixture is Σ w μ, its variance Σ w (σ² + μ²) - (Σ w μ)².
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -173,6 +174,12 @@ class PosteriorPool:
     def __init__(self, processes: Sequence[Process], points: Array) -> None:
         self.points = points
         self._pools = [Pool(process, points) for process in processes]
+
+    def following(self, processes: Sequence[Process]) -> "PosteriorPool":
+        """The same points for copies of the processes, without computing anything again."""
+        pool = copy(self)
+        pool._pools = [each.following(process) for each, process in zip(self._pools, processes, strict=True)]
+        return pool
 
     def moments(self) -> tuple[Array, Array]:
         """Means and standard deviations at the points, each (s, m). Costs O(n) a point for every new row."""

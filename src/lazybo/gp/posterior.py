@@ -14,6 +14,7 @@ and a `NearField` approximates it around a few centers. `leave_one_out` predicts
 in units of the targets.
 """
 
+from copy import copy
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -83,10 +84,17 @@ class Pool:
         self._process = process
         self._factorisation = (0, 0)
         self._v = np.zeros((0, len(points)))
+        self._filled = [0]  # how many rows of this array any copy has
         self._n = 0
         self._variance = np.zeros(len(points))
         self._prepared: Any = None  # the features of the points
         self._expected: Array | float = 0.0  # the prior mean
+
+    def following(self, process: "Process") -> "Pool":
+        """The same pool for a copy of its process. Both share V as long as only one of them adds rows to it."""
+        pool = copy(self)
+        pool._process, pool._variance = process, self._variance.copy()
+        return pool
 
     def posterior(self) -> tuple[Array, Array]:
         """Mean and standard deviation at the points, each (m,)."""
@@ -113,15 +121,15 @@ class Pool:
 
     def _extend(self) -> None:
         process = self._process
-        if process.n > len(self._v):
+        if process.n > len(self._v) or self._filled[0] != self._n:
             grown = np.empty((max(process.n, len(self._v) * 5 // 4 + 64), len(self.points)))
             grown[: self._n] = self._v[: self._n]
-            self._v = grown
+            self._v, self._filled = grown, [0]
         self._v[self._n : process.n] = process.kernel.between(process.features[self._n : process.n], self._prepared)
         for rows in groups_of_rows(self._n, process.n, process.built):
             process.factor.finish_solve(self._v[: rows.stop], rows.start, together=CHUNK_ROWS)
             self._subtract(rows)
-        self._n = process.n
+        self._n = self._filled[0] = process.n
 
     def _subtract(self, rows: slice) -> None:
         self._variance -= np.einsum("ij,ij->j", self._v[rows], self._v[rows])

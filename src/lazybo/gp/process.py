@@ -25,6 +25,7 @@ what the other rows predict there, so its weight in α is 0. With p the pending 
 target is -(A_pp)⁻¹ α⁰_p: no other factor is needed.
 """
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,13 @@ class Process:
         self._weights = Weights()
         self._solutions = SolutionCache()
         self._covariances = CovarianceCache()
+
+    def copy(self) -> "Process":
+        """An independent process with the same rows, in O(n / 256): see `GrowingCholesky.copy`."""
+        process = copy(self)
+        process.factor, process._covariances = self.factor.copy(), self._covariances.copy()
+        process._weights, process._solutions = copy(self._weights), self._solutions.copy()
+        return process
 
     # ------------------------------------------------------------------ state
 
@@ -442,6 +450,12 @@ class SolutionCache:
         """Copies are empty: a solution is a column of an array, and a copy of the column is rounded differently."""
         return {"_solutions": {}}
 
+    def copy(self) -> "SolutionCache":
+        """The same solutions, also to the last bit."""
+        found = SolutionCache()
+        found._solutions = self._solutions
+        return found
+
     def get(self, point: Array) -> Array | None:
         """The solution of a point, (n,), or None if it is not in the cache."""
         return self._solutions.get(point.tobytes())
@@ -464,26 +478,32 @@ class SolutionCache:
 
 
 class CovarianceCache:
-    """k between the first rows of X, without noise."""
+    """k between the first rows of X, without noise. Copies share the array; only one of them adds rows to it."""
 
     def __init__(self) -> None:
         self._k = np.zeros((0, 0))
         self._n = 0
+        self._filled = [0]  # how many rows of the array any copy has
+
+    def copy(self) -> "CovarianceCache":
+        """An independent cache of the same rows."""
+        return copy(self)
 
     def add(self, cross: Array, block: Array) -> None:
         """Add t rows: k with all rows before them, (n, t), and among themselves, (t, t)."""
         first, stop = len(cross), len(cross) + len(block)
         if first != self._n or stop > CACHED_ROWS:
             return
-        if stop > len(self._k):
-            size = min(max(stop, 2 * len(self._k), 64), CACHED_ROWS)
+        if stop > len(self._k) or self._filled[0] != first:
+            enough = stop <= len(self._k)
+            size = len(self._k) if enough else min(max(stop, 2 * len(self._k), 64), CACHED_ROWS)
             grown = np.zeros((size, size))
             grown[:first, :first] = self._k[:first, :first]
-            self._k = grown
+            self._k, self._filled = grown, [0]
         self._k[:first, first:stop] = cross
         self._k[first:stop, :first] = cross.T
         self._k[first:stop, first:stop] = block
-        self._n = stop
+        self._n = self._filled[0] = stop
 
     def get(self, rows: NDArray[np.intp]) -> Array | None:
         """k between some rows, in ascending order, (r, r); None if not all of them are cached."""

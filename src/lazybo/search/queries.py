@@ -104,7 +104,7 @@ class Queries:
 
     @one_thread()
     def predictor(self, objective: int = 0) -> Predictor:
-        """The posterior and the warping of an objective, for predictions."""
+        """The posterior and the warping of an objective, for predictions. Later results do not change them."""
         if self.search.records.n_complete == 0:
             raise ValueError("there is no model yet: no evaluation has succeeded")
         return self._predictor(self.search.models.objectives[objective].current(), objective)
@@ -116,12 +116,13 @@ class Queries:
     def surrogate(self) -> tuple[Process, Warping]:
         """The most probable process with all records, and the warping from values to its targets, for minimisation.
 
-        The next `ask` would use the same one. Once there are local models, it has the best records and some others.
+        They are copies: later results do not change them. The next `ask` would use the same ones. Once there are local
+        models, the process has the best records and some others.
         """
         if self.search.records.n_complete and self.search.space.dim == 0:
             raise ValueError("there is no model: no parameter of this space can vary")
         predictor = self.predictor()
-        return predictor.posterior.leading, predictor.warping
+        return predictor.posterior.leading.copy(), predictor.warping
 
     @overload
     def predict_all(self, params: Mapping[str, Any]) -> list[Prediction]: ...

@@ -76,10 +76,15 @@ DEGENERATE = 0.5
 
 @dataclass
 class Built:
-    """Processes that were built with the parameters of each particle, and their pool."""
+    """Processes that were built with the parameters of each particle, and their pool. Their rows never change."""
 
     processes: list[Process]
     pool: PosteriorPool | None = None
+
+    def copy(self) -> "Built":
+        """The same with processes of its own, which may get other rows."""
+        processes = [process.copy() for process in self.processes]
+        return Built(processes, None if self.pool is None else self.pool.following(processes))
 
     @property
     def n(self) -> int:
@@ -91,12 +96,14 @@ class Built:
         """Whether all rows of a factor had to be changed since it was not positive definite."""
         return any(process.factor.refactorisations for process in self.processes)
 
-    def truncate(self, row: int) -> None:
-        """Keep only the rows before this one."""
-        for process in self.processes:
-            process.truncate(row)
-        if self.pool is not None:
-            self.pool.truncate(row)
+    def first(self, rows: int) -> "Built":
+        """The same with only the first rows."""
+        built = self.copy()
+        for process in built.processes:
+            process.truncate(rows)
+        if built.pool is not None:
+            built.pool.truncate(rows)
+        return built
 
 
 @dataclass(frozen=True)
@@ -261,7 +268,7 @@ class Surrogate:
         if row == 0 or self._built.has_jitter:  # also in the rows that remain
             self.release()
         else:
-            self._built.truncate(row)
+            self._built = self._built.first(row)
 
     def remove(self, row: int) -> None:
         """Take out a row that is removed from the records; the rows after it move up."""
@@ -330,12 +337,17 @@ class Surrogate:
             built = self._built
             if built is None and fitted.built_rows > n:  # another process, which has learned this, had more rows
                 fitted = replace(fitted, built_rows=n)
+        is_kept = built is not None
         if built is None:
             prior = self._prior_mean(fitted)
             built = Built([Process(each.kernel, each.noise, prior) for each in fitted.particles])
+        else:
+            built = built.copy()
         for process in built.processes:
             self._extend(process, fitted, targets)
             process.set_targets(targets)
+        if is_kept:
+            self._built = built  # only a cache: the next rows are appended to these
         return Current(self.output, fitted, built, targets, self._priors, _mixture(fitted, built))
 
     def _related(self, earlier: EarlierTasks, fitted: Fitted, targets: Array, rows: Index) -> Fitted:

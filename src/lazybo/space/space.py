@@ -356,7 +356,7 @@ class Space:
         """All points of a finite space, each once."""
         seen = set()
         for values in product(*(axis.listed() for axis in self.axes.values())):
-            x = self.repair(np.concatenate(values)[None])[0]
+            x = self.repair(np.concatenate((*values, np.zeros(self.own)))[None])[0]
             key = x.tobytes()
             if key not in seen:
                 seen.add(key)
