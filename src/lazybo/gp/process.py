@@ -70,8 +70,8 @@ class Process:
     def copy(self) -> "Process":
         """An independent process with the same rows, in O(n / 256): see `GrowingCholesky.copy`."""
         process = copy(self)
-        process.factor, process._covariances = self.factor.copy(), self._covariances.copy()
-        process._weights, process._solutions = copy(self._weights), self._solutions.copy()
+        process.factor, process._covariances = self.factor.copy(), copy(self._covariances)
+        process._weights, process._solutions = copy(self._weights), SolutionCache(self._solutions.known)
         return process
 
     # ------------------------------------------------------------------ state
@@ -443,22 +443,16 @@ def _any_in_row(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
 class SolutionCache:
     """V = L⁻¹ k(X, U) of the last few predicted points, for one factor. One of them is often appended next."""
 
-    def __init__(self) -> None:
-        self._solutions: dict[bytes, Array] = {}
+    def __init__(self, known: dict[bytes, Array] | None = None) -> None:
+        self.known = known or {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies are empty: a solution is a column of an array, and a copy of the column is rounded differently."""
-        return {"_solutions": {}}
-
-    def copy(self) -> "SolutionCache":
-        """The same solutions, also to the last bit."""
-        found = SolutionCache()
-        found._solutions = self._solutions
-        return found
+        return {"known": {}}
 
     def get(self, point: Array) -> Array | None:
         """The solution of a point, (n,), or None if it is not in the cache."""
-        return self._solutions.get(point.tobytes())
+        return self.known.get(point.tobytes())
 
     def solve(self, factor: GrowingCholesky, points: Array, covariance: Array) -> Array:
         """V, (n, m), for k(X, U), (n, m). It is cached if there are few points."""
@@ -469,12 +463,12 @@ class SolutionCache:
         columns[:, :m] = covariance
         factor.finish_solve(columns, 0)
         v = columns[:, :m]
-        self._solutions = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
+        self.known = {point.tobytes(): v[:, i] for i, point in enumerate(points)}
         return v
 
     def clear(self) -> None:
         """Empty the cache, because the factor has changed."""
-        self._solutions = {}
+        self.known = {}
 
 
 class CovarianceCache:
@@ -484,10 +478,6 @@ class CovarianceCache:
         self._k = np.zeros((0, 0))
         self._n = 0
         self._filled = [0]  # how many rows of the array any copy has
-
-    def copy(self) -> "CovarianceCache":
-        """An independent cache of the same rows."""
-        return copy(self)
 
     def add(self, cross: Array, block: Array) -> None:
         """Add t rows: k with all rows before them, (n, t), and among themselves, (t, t)."""

@@ -21,6 +21,7 @@ from lazybo.space import Belief, Space, beliefs_of
 
 # Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
 MOST_BYTES = 1 << 28
+BATCHES = ("auto", "fantasy", "maxima")
 PLAIN = str | int | float | bool | None
 
 
@@ -52,9 +53,13 @@ class LocalModels:
     spread_over_all: int = 500
 
 
-def _about(check: Callable[[Any], Any], text: str, metavar: str = "") -> dict[str, Any]:
-    """The entry of an option: ``check`` returns its value or raises a ValueError; the command shows the text."""
-    return {"check": check, "help": text, "metavar": metavar}
+def _option(default: Any, check: Callable[[Any], Any], text: str, metavar: str = "") -> Any:
+    """An option: ``check`` returns its value or raises a ValueError; the command shows the text."""
+    return field(default=default, metadata={"check": check, "help": text, "metavar": metavar})
+
+
+def _or_none(check: Callable[..., Any], name: str, *limits: Any) -> Callable[[Any], Any]:
+    return lambda given: None if given is None else check(name, given, *limits)
 
 
 def _acquisition(given: Any) -> str | Acquisition:
@@ -62,26 +67,10 @@ def _acquisition(given: Any) -> str | Acquisition:
     return given
 
 
-def _batch(given: Any) -> Any:
-    return checks.one_of("batch", given, ("auto", "fantasy", "maxima"))
-
-
-def _startup(given: Any) -> int | None:
-    return None if given is None else checks.whole("n_startup", given, 0)
-
-
-def _noise(given: Any) -> float | None:
-    return None if given is None else checks.positive("noise", given)
-
-
 def _priors(given: Any) -> Priors | None:
     if not isinstance(given, Priors | None):
         raise ValueError(f"priors must be lazybo.Priors(...) or None, not {checks.shortened(given)}")
     return given
-
-
-def _transform(given: Any) -> Any:
-    return checks.one_of("value_transform", given, tuple(WARPINGS))
 
 
 def check_sources(given: Any) -> tuple[Any, ...]:
@@ -144,62 +133,53 @@ class Options:
       value is the recommended one.
     """
 
-    seed: int = field(default=None, metadata=_about(checks.check_seed, "Seed; makes a run with one worker repeatable."))  # type: ignore[assignment]
-    lag: Lag = field(
-        default="auto", metadata=_about(check_lag, "Learn the kernel after this many trials.", metavar="N|auto")
+    seed: int = _option(None, checks.check_seed, "Seed; makes a run with one worker repeatable.")
+    lag: Lag = _option("auto", check_lag, "Learn the kernel after this many trials.", "N|auto")
+    acquisition: str | Acquisition = _option(
+        "auto", _acquisition, "What the next trial maximises.", "|".join(ACQUISITIONS)
     )
-    acquisition: str | Acquisition = field(
-        default="auto",
-        metadata=_about(_acquisition, "What the next trial maximises.", metavar="|".join(ACQUISITIONS)),
+    batch: Literal["auto", "fantasy", "maxima"] = _option(
+        "auto",
+        lambda given: checks.one_of("batch", given, BATCHES),
+        "How several configurations are chosen at once.",
+        "|".join(BATCHES),
     )
-    batch: Literal["auto", "fantasy", "maxima"] = field(
-        default="auto",
-        metadata=_about(_batch, "How several configurations are chosen at once.", metavar="auto|fantasy|maxima"),
+    n_startup: int | None = _option(
+        None, _or_none(checks.whole, "n_startup", 0), "How many trials are spread over the space first.", "N"
     )
-    n_startup: int | None = field(
-        default=None, metadata=_about(_startup, "How many trials are spread over the space first.", metavar="N")
+    kernel: str | Kernel | None = _option(None, check_choice, "The kernel of the model.", "|".join(KERNELS))
+    noise: float | None = _option(
+        None, _or_none(checks.positive, "noise"), "The variance of the noise to start with.", "NUMBER"
     )
-    kernel: str | Kernel | None = field(
-        default=None, metadata=_about(check_choice, "The kernel of the model.", metavar="|".join(KERNELS))
+    priors: Priors | None = _option(None, _priors, "Priors of the kernel's parameters and the noise.")
+    value_transform: Literal["warped", "scaled", "centred"] = _option(
+        "warped",
+        lambda given: checks.one_of("value_transform", given, tuple(WARPINGS)),
+        "How the model transforms the values.",
+        "|".join(WARPINGS),
     )
-    noise: float | None = field(
-        default=None, metadata=_about(_noise, "The variance of the noise to start with.", metavar="NUMBER")
+    cost: str | None = _option(
+        None,
+        checks.check_cost,
+        "Prefer trials that take less time, or cost less by a metric that is measured with the value.",
+        "seconds|METRIC",
     )
-    priors: Priors | None = field(
-        default=None, metadata=_about(_priors, "Priors of the kernel's parameters and the noise.")
+    earlier: tuple[Any, ...] = _option(
+        (),
+        check_sources,
+        "Start from what was good in an earlier study of a related problem. Also the name of a CSV file.",
+        "STUDY[@STORAGE]",
     )
-    value_transform: Literal["warped", "scaled", "centred"] = field(
-        default="warped",
-        metadata=_about(_transform, "How the model transforms the values.", metavar="|".join(WARPINGS)),
+    local_after: LocalModels | int | Literal["auto"] | None = _option(
+        "auto", _local_after, "Use local models after this many trials.", "N|auto"
     )
-    cost: str | None = field(
-        default=None,
-        metadata=_about(
-            checks.check_cost,
-            "Prefer trials that take less time, or cost less by a metric that is measured with the value.",
-            metavar="seconds|METRIC",
-        ),
+    deterministic: bool = _option(
+        False,
+        _deterministic,
+        "The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
     )
-    earlier: tuple[Any, ...] = field(
-        default=(),
-        metadata=_about(
-            check_sources,
-            "Start from what was good in an earlier study of a related problem. Also the name of a CSV file.",
-            metavar="STUDY[@STORAGE]",
-        ),
-    )
-    local_after: LocalModels | int | Literal["auto"] | None = field(
-        default="auto", metadata=_about(_local_after, "Use local models after this many trials.", metavar="N|auto")
-    )
-    deterministic: bool = field(
-        default=False,
-        metadata=_about(
-            _deterministic,
-            "The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
-        ),
-    )
-    beliefs: Mapping[str, Belief] = field(
-        default_factory=dict, metadata=_about(beliefs_of, "Where the best value of a parameter is expected.")
+    beliefs: Mapping[str, Belief] = _option(
+        MappingProxyType({}), beliefs_of, "Where the best value of a parameter is expected."
     )
 
     def __post_init__(self) -> None:
