@@ -32,7 +32,7 @@ from benchmarks.runner import append, read
 from lazybo import Optimizer
 from lazybo.core import Array
 from lazybo.gp import Components, Warping
-from lazybo.search import INTERVAL, WIDENED
+from lazybo.search import Predictor
 
 PROBLEMS = ("lcbench-126025", "xgboost-1049", "svm-digits", "levy-5d", "bbob-f8-5d")
 # Evaluations that both models get, and how many follow.
@@ -59,7 +59,7 @@ class Ours(Lazy):
         self.optimizer.learn()
         rows = self.optimizer.space.as_rows(np.array([self.optimizer.space.encode(each) for each in configurations]))
         found = self.optimizer.model.predictor().posterior.components(rows)
-        return found._replace(std=WIDENED * found.std)
+        return found._replace(std=Predictor.widths()["widened"] * found.std)
 
 
 class Nuts(Peer):
@@ -123,7 +123,8 @@ def levels(found: Components, targets: Array) -> Array:
 def scores(found: Components, targets: Array) -> dict[str, float]:
     """Coverage, log density and CRPS of predictions; "best" are the points with the lowest predicted means."""
     at = levels(found, targets)
-    inside, logs = (INTERVAL[0] <= at) & (at <= INTERVAL[1]), densities(found, targets, 1.0)
+    low, high = Predictor.widths()["interval"]
+    inside, logs = (low <= at) & (at <= high), densities(found, targets, 1.0)
     best = np.argsort(np.exp(found.log_weights) @ found.mean, kind="stable")[:BEST]
     means = (inside.mean(), inside[best].mean(), logs.mean(), logs[best].mean(), crps(found, targets, 1.0))
     return dict(zip(SCORES, map(float, means), strict=True))

@@ -30,7 +30,7 @@ from benchmarks.runner import append, read
 from lazybo import Optimizer, Prediction
 from lazybo.core import Array
 from lazybo.gp import Components
-from lazybo.search import WIDENED
+from lazybo.search import Predictor
 
 CHECKPOINTS = (25, 50, 100)
 POINTS, BEST = 200, 20
@@ -40,6 +40,7 @@ NOISE, BAD = 0.25, 90
 LEAST_DENSITY = -20.0
 # Values of a CRPS are integrated over this grid, in standard deviations around the means.
 GRID = np.linspace(-6.0, 6.0, 121)
+WIDENED = Predictor.widths()["widened"]
 FIELDS = ("suite", "problem", "seed", "n", "random", "best", "recommended", "density", "best density", "crps")
 FIRST_SEED = 700_000
 KINDS = ("trainings", "open", "noise", "noisy trainings", "pruned")

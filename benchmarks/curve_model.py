@@ -18,8 +18,8 @@ from optuna.samplers import BaseSampler, TPESampler
 
 from benchmarks.curves import data_folder, scaled_losses
 from lazybo import Column, LazyPruner, LazySampler
-from lazybo.search import Curve, CurveModel
-from lazybo.search.curve_forecasts import fit_curves
+from lazybo.search import CurveModel
+from lazybo.search.curve_forecasts import Curve, fit_curves
 
 POINTS = 1000
 BIN = 1e-3
@@ -69,13 +69,13 @@ def decision_seconds(rows: int, rng: np.random.Generator) -> tuple[int, float]:
         return Curve(x, {s: float(x.sum() + 1 / s + 0.01 * rng.normal()) for s in range(1, steps + 1)}, complete)
 
     while len(model) * 10 < rows:
-        model.add(curve(True))
+        model.add(*curve(True))
     running = curve(False)
-    model.forecast(running)  # learns
+    model.forecast(*running)  # learns
     times = []
     for _ in range(5):
         start = time.process_time()
-        model.forecast(running)
+        model.forecast(*running)
         times.append(time.process_time() - start)
     return model.rows, float(np.median(times))
 

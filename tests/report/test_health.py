@@ -14,7 +14,7 @@ from lazybo.report import health
 from lazybo.report.facts import content_of
 from lazybo.report.predictions import Noise, Quality, noise_of, quality_of
 from lazybo.report.records import Failures, failures, reason_of
-from lazybo.search import HALF_WIDTH, Predictor
+from lazybo.search import Predictor
 from lazybo.study import FAILURE_KEY
 from tests.report.studies import mixed_study
 
@@ -165,7 +165,7 @@ def test_quality_is_that_of_models_refitted_without_each_value(sign: float) -> N
     inside, squares = 0, 0.0
     for i in range(25):
         mean, variance = process_of([j for j in range(25) if j != i]).posterior(x[[i]])
-        reach = HALF_WIDTH * math.sqrt(variance[0] + noise)
+        reach = 1.959964 * math.sqrt(variance[0] + noise)
         ends = sorted(float(sign * warp.inverse(mean + side * reach)[0]) for side in (-1, 1))
         assert [found.low[i], found.high[i]] == pytest.approx(ends)
         assert found.expected[i] == pytest.approx(float(sign * warp.inverse(mean)[0]))

@@ -33,13 +33,13 @@ def curve(
 def model_of(found: list[Curve], max_step: int | None = None) -> CurveModel:
     model = CurveModel([Column()], max_step=max_step)
     for each in found:
-        model.add(each)
+        model.add(*each)
     return model
 
 
 def test_a_forecast_is_near_the_end_and_says_how_near() -> None:
     model = model_of([curve(x, noise=0.01, seed=i) for i, x in enumerate(np.linspace(0, 1, 9))])
-    early, late = (model.forecast(curve(0.77, length, noise=0.01, seed=99)) for length in (3, 20))
+    early, late = (model.forecast(*curve(0.77, length, noise=0.01, seed=99)) for length in (3, 20))
     assert early is not None
     assert late is not None
     for forecast in (early, late):
@@ -51,7 +51,7 @@ def test_a_forecast_is_near_the_end_and_says_how_near() -> None:
 
 def test_an_interval_has_its_share_of_the_forecast() -> None:
     model = model_of([curve(x, noise=0.01, seed=i) for i, x in enumerate(np.linspace(0, 1, 9))])
-    forecast = model.forecast(curve(0.77, 6, noise=0.01, seed=99))
+    forecast = model.forecast(*curve(0.77, 6, noise=0.01, seed=99))
     assert forecast is not None
     for share in (0.5, 0.95):
         low, high = forecast.interval(share)
@@ -76,7 +76,7 @@ def test_neighbours_are_a_guide_before_there_are_values() -> None:
 
 def test_there_is_no_forecast_before_two_curves_are_complete() -> None:
     found = [curve(0.1), curve(0.2, 4), curve(0.3, 5)]
-    assert model_of(found).forecast(curve(0.5, 3)) is None
+    assert model_of(found).forecast(*curve(0.5, 3)) is None
     assert model_of(found).forecasts() == {}
     assert sorted(model_of([*found, curve(0.6)]).forecasts()) == [1, 2]
 
@@ -88,8 +88,8 @@ def test_forecasts_do_not_depend_on_when_they_are_asked_for() -> None:
     ]
     asked = CurveModel([Column()])
     for each in found:
-        asked.add(each)
-        asked.forecast(curve(0.5, 4))
+        asked.add(*each)
+        asked.forecast(*curve(0.5, 4))
         asked.forecasts()
     at_once = model_of(found)
     assert asked.learned_at < 23, "some curves came after it was learned"
@@ -104,7 +104,7 @@ def test_a_flat_curve_is_expected_to_stay_flat() -> None:
     learning = [curve(x) for x in np.linspace(0, 1, 6)]
     flat = [Curve(np.array([x]), dict.fromkeys(range(1, STEPS + 1), 3.0), True) for x in (0.05, 0.33, 0.71)]
     model = model_of(learning + flat)
-    stays = model.forecast(Curve(np.array([0.52]), dict.fromkeys(range(1, 13), 3.0), False))
+    stays = model.forecast(*Curve(np.array([0.52]), dict.fromkeys(range(1, 13), 3.0), False))
     assert stays is not None
     assert stays.value == pytest.approx(3.0, abs=0.5)
     assert stays.below(1.5) < 0.05
@@ -114,7 +114,7 @@ def test_a_flat_curve_is_expected_to_stay_flat() -> None:
 def test_only_the_order_and_distance_of_steps_matter(start: int, stride: int) -> None:
     def forecast(start: int, stride: int) -> float:
         model = model_of([curve(x, start=start, stride=stride) for x in np.linspace(0, 1, 5)])
-        found = model.forecast(curve(0.6, 5, start=start, stride=stride))
+        found = model.forecast(*curve(0.6, 5, start=start, stride=stride))
         assert found is not None
         return found.mean
 
@@ -134,7 +134,7 @@ def test_diverged_trainings_count_as_bad_and_do_no_more_harm(bad: float) -> None
     diverged = Curve(np.array([0.97]), {1: 2.0, 2: 50.0, 3: bad}, False)
     model = model_of([*found, diverged])
     assert model.forecasts()[6].value > max(end_of(0), end_of(1)), "worse than all that completed"
-    forecast = model.forecast(curve(0.4, 6))
+    forecast = model.forecast(*curve(0.4, 6))
     assert forecast is not None
     assert forecast.value == pytest.approx(end_of(0.4), abs=0.3)
 

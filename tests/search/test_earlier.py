@@ -19,7 +19,7 @@ from lazybo.gp.earlier import RESIDUALS
 from lazybo.gp.fit import learn_together
 from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.search.decide import CONTROL
-from lazybo.search.earlier import EarlierStudy, earlier_studies, fitting, say, thinned
+from lazybo.search.earlier import EarlierStudy, fitting, say, thinned
 from lazybo.search.planner import EARLIER_STARTUP
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -237,7 +237,7 @@ def test_sources_become_results() -> None:
         {"x": 0.4, "value": math.nan},
     ]
     pairs = [({"x": 0.5}, 6.0)]
-    found = earlier_studies([study, table, pairs], ["maximize"])
+    found = EarlierStudy.read([study, table, pairs], ["maximize"])
     assert found == (
         EarlierStudy("old", ({"x": 0.5},), ((-3.0,),)),
         EarlierStudy("table 2", ({"x": 0.2},), ((-4.0,),)),
@@ -272,7 +272,7 @@ def test_what_does_not_fit_is_left_out_and_said(caplog: pytest.LogCaptureFixture
     space = Space(Optimizer({"x": (0.0, 1.0), "lr": (1e-4, 1e-1, "log"), "kind": ["a", "b"]}).space.distributions)
     good = [({"x": 3.0, "lr": 1e-6, "kind": "a", "old": 7}, 1.0), ({"x": 0.1, "lr": 0.1, "kind": "b", "old": 1}, 2.0)]
     bad = [({"x": 0.1, "lr": -1.0, "kind": "a"}, 1.0), ({"x": 0.1, "lr": 0.1, "kind": "c"}, 1.0)]
-    (study,) = earlier_studies([good * 2 + bad], ["minimize"])
+    (study,) = EarlierStudy.read([good * 2 + bad], ["minimize"])
     with caplog.at_level(logging.WARNING, "lazybo"):
         found = fitting([study], space)
     assert found.points[0].shape == (4, 3)
@@ -287,7 +287,7 @@ def test_a_new_parameter_is_unknown_to_all(caplog: pytest.LogCaptureFixture) -> 
     old = [results(5), results(5, 1)]
     with_new = [({**params, "new": 0.9}, value) for params, value in results(5, 2)]
     with caplog.at_level(logging.WARNING, "lazybo"):
-        found = fitting(earlier_studies([*old, with_new], ["minimize"]), space)
+        found = fitting(EarlierStudy.read([*old, with_new], ["minimize"]), space)
     assert found.unknown.tolist() == [False, False, True]
     assert len(found.names) == 3
     assert "it says nothing about 'new'" in caplog.text
@@ -296,7 +296,7 @@ def test_a_new_parameter_is_unknown_to_all(caplog: pytest.LogCaptureFixture) -> 
 def test_a_study_that_lacks_what_others_have_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     lacking = [({"x": params["x"]}, value) for params, value in results(5, 2)]
     with caplog.at_level(logging.WARNING, "lazybo"):
-        found = fitting(earlier_studies([results(5), results(5, 1), lacking], ["minimize"]), Optimizer(SPACE).space)
+        found = fitting(EarlierStudy.read([results(5), results(5, 1), lacking], ["minimize"]), Optimizer(SPACE).space)
     assert found.names == ["table 1", "table 2"]
     assert "'table 3' is not used: it has no parameter 'y'" in caplog.text
 

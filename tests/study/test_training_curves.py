@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from lazybo import Optimizer, Space, recommend
 from lazybo.report import predictions
-from lazybo.search import MIN_COMPLETE
+from lazybo.search import CurveModel
 from lazybo.study.model import StudyModel, model_of
 from lazybo.study.sampler import LazySampler
 from lazybo.study.training_curves import MIN_POINTS, TrainingCurves, _predicted
@@ -153,7 +153,7 @@ def study_model(direction: Literal["minimize", "maximize"] = "minimize") -> Stud
 
 
 def test_a_pruned_trial_without_a_forecast_is_pending_until_there_is_one() -> None:
-    assert MIN_COMPLETE == 2, "as docs/curves.md says"
+    assert CurveModel.least == 2, "as docs/curves.md says"
     model = study_model()
     first = trial_of(0, 0.9, falling(0.9, 3))
     complete = [trial_of(i, 0.1 * i, falling(0.1 * i), falling(0.1 * i)[9]) for i in (1, 2)]

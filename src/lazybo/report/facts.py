@@ -17,7 +17,7 @@ from lazybo.core import Array, codec, one_thread
 from lazybo.report import health, predictions, records
 from lazybo.report.good_ranges import Ranges, ranges_of
 from lazybo.report.page_data import portable_model
-from lazybo.search import Contender, Optimizer, Predictor, Relation
+from lazybo.search import Contender, Optimizer, Predictor
 from lazybo.study import (
     Store,
     complete_trials,
@@ -99,7 +99,7 @@ class ModelFacts:
     advice: predictions.Advice | None
     contenders: list[Contender]
     gains: dict[int, float]
-    related: list[Relation]
+    related: list[Any]
 
     def good_ranges(self) -> Ranges | None:
         """Where each parameter is good; None if nothing is recommended."""

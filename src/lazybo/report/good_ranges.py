@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from lazybo.core import Array, one_thread, texts
-from lazybo.search import BLOCK_POINTS, WIDENED, Predictor, Recommendation
+from lazybo.search import Predictor, Recommendation
 from lazybo.space import Space
 
 if TYPE_CHECKING:
@@ -152,13 +151,7 @@ class _Judge:
 
     def chance(self, points: Array) -> Array:
         """The probability that points are good, (m,)."""
-        parts = []
-        for start in range(0, len(points), BLOCK_POINTS):
-            rows = self.space.as_rows(points[start : start + BLOCK_POINTS])
-            _, mean, std = self._predictor.posterior.components(rows)
-            below = ndtr((self._target - mean) / np.maximum(WIDENED * std, np.finfo(float).tiny))
-            parts.append(self._predictor.posterior.weights @ below)
-        return np.asarray(np.concatenate(parts) * self._holds(points))
+        return self._predictor.below(points, self._target) * self._holds(points)
 
     def candidates(self, center: Array, drawn: Array) -> Array:
         """Points with promising values, the center first, then the best, (c, d)."""

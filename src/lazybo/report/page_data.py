@@ -36,7 +36,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core import Array, one_thread, texts
 from lazybo.gp import NO_VALUE, Posterior, PriorMean, Process
-from lazybo.search import INTERVAL, MIN_STD, WIDENED, Limit, Optimizer, Predictor
+from lazybo.search import Optimizer, Predictor
 from lazybo.space import Space, places_of, text_of
 from lazybo.study import point_of
 
@@ -206,9 +206,7 @@ def portable_model(
     whole = rows is None
     return {
         "parameters": [_parameter(optimizer.space, name, first) for name in optimizer.space.names],
-        "interval": INTERVAL,
-        "widened": WIDENED,
-        "minDeviation": MIN_STD,
+        **Predictor.widths(),
         "kernel": first.kernel.name,
         "columns": [
             {"categories": c.categories, "conditional": c.conditional, "label": c.is_label, "size": c.size}
@@ -218,8 +216,11 @@ def portable_model(
         "rows": None if rows is None else rows.tolist(),
         "widening": None if rows is None else widening(predictors[0], rows),
         "objectives": [_objective(*pair, whole=whole) for pair in zip(names, predictors, strict=True)],
-        "constraints": [{"name": name_of(name), **_limit(each, whole=whole)} for name, each in limits.items()],
-        "success": None if success is None else _limit(success, whole=whole),
+        "constraints": [
+            {"name": name_of(name), "threshold": each.threshold, **_mixture(each.posterior, whole=whole)}
+            for name, each in limits.items()
+        ],
+        "success": success and {"threshold": success.threshold, **_mixture(success.posterior, whole=whole)},
     }
 
 
@@ -273,10 +274,6 @@ def _objective(name: str, predictor: Predictor, *, whole: bool) -> dict[str, Any
         "warping": warping,
         **_mixture(predictor.posterior, whole=whole),
     }
-
-
-def _limit(limit: Limit, *, whole: bool) -> dict[str, Any]:
-    return {"threshold": limit.threshold, **_mixture(limit.posterior, whole=whole)}
 
 
 def _mixture(posterior: Posterior, *, whole: bool) -> dict[str, Any]:
@@ -334,7 +331,7 @@ def widening(predictor: Predictor, rows: NDArray[np.intp]) -> float:
     part.append(process.X[rows], targets, variance=process.known_variances[rows])
     points = space.as_rows(space.sample(np.random.default_rng(0), SAMPLE))
     whole, less = process.posterior(points).variance, part.posterior(points).variance
-    return float(np.median(np.sqrt(less / np.maximum(whole, MIN_STD**2))) - 1.0)
+    return float(np.median(np.sqrt(less / np.maximum(whole, predictor.widths()["minDeviation"] ** 2))) - 1.0)
 
 
 def encoded(numbers: Array) -> str:

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core import Array, checks, one_thread, texts
 from lazybo.report.good_ranges import Ranges, along, columns_of, ranges_of
-from lazybo.search import HALF_WIDTH, Contender, Optimizer, Prediction, Predictor, Recommendation
+from lazybo.search import Contender, Optimizer, Prediction, Predictor, Recommendation
 from lazybo.space import Feasibility, Predicate, Space
 from lazybo.study import (
     Store,
@@ -379,23 +379,21 @@ class Noise:
 @one_thread()
 def quality_of(predictor: Predictor) -> Quality | None:
     """Leave-one-out predictions of the values that the model has learned from; None if there are fewer than three."""
-    posterior, warping, sign = predictor.posterior, predictor.warping, predictor.sign
-    found = posterior.left_out(MOST_LEFT_OUT)
-    targets = posterior.targets[found.rows]
+    warping, sign = predictor.warping, predictor.sign
+    targets, mean, reach = predictor.left_out(MOST_LEFT_OUT)
     if len(targets) < 3 or not np.ptp(targets):
         return None
-    reach = HALF_WIDTH * found.deviation
 
     def values(warped: Array) -> list[float]:
         return (sign * warping.inverse(warped) + 0.0).tolist()
 
     return Quality(
         values(targets),
-        values(found.mean),
-        values(found.mean - sign * reach),
-        values(found.mean + sign * reach),
-        explained=float(1.0 - np.sum((targets - found.mean) ** 2) / np.sum((targets - targets.mean()) ** 2)),
-        covered=float(np.mean(np.abs(targets - found.mean) <= reach)),
+        values(mean),
+        values(mean - sign * reach),
+        values(mean + sign * reach),
+        explained=float(1.0 - np.sum((targets - mean) ** 2) / np.sum((targets - targets.mean()) ** 2)),
+        covered=float(np.mean(np.abs(targets - mean) <= reach)),
     )
 
 

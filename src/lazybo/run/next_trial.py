@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.run.open_trials import OpenTrials, Started
-from lazybo.search import MIN_COMPLETE
+from lazybo.search import CurveModel
 from lazybo.study import (
     ATTEMPTS_KEY,
     FACTOR,
@@ -81,8 +81,8 @@ class Bracket:
     @property
     def counts(self) -> tuple[int, ...]:
         """n."""
-        reached = (max(math.ceil(self.size / FACTOR**k), MIN_COMPLETE) for k in range(len(self.rungs)))
-        return (*reached, MIN_COMPLETE)
+        reached = (max(math.ceil(self.size / FACTOR**k), CurveModel.least) for k in range(len(self.rungs)))
+        return (*reached, CurveModel.least)
 
     @property
     def steps(self) -> int:
@@ -93,7 +93,7 @@ class Bracket:
     def is_over(self, trials: Sequence[FrozenTrial]) -> bool:
         """Whether enough trainings have finished, with their curves, to learn from their ends."""
         curves = (trial for trial in trials if trial.state == TrialState.COMPLETE and trial.intermediate_values)
-        return sum(1 for _ in curves) >= MIN_COMPLETE
+        return sum(1 for _ in curves) >= CurveModel.least
 
     def pause_at(self, step: int) -> float:
         """The rung at which a training that has made ``step`` steps is paused; ∞ after the last one."""

@@ -178,14 +178,16 @@ def _compressed(warped: Array) -> Array:
 class CurveModel:
     """All curves that have ended, completed or not, and a process that is learned from them when it is needed.
 
-    ``max_step`` is the step at which curves end; None: the largest seen.
+    A curve is given as the fields of `Curve`. ``max_step`` is the step at which curves end; None: the largest seen.
     """
+
+    least = MIN_COMPLETE  # with fewer completed curves there are no forecasts
 
     def __init__(self, columns: Sequence[Column], *, max_step: int | None = None) -> None:
         self._columns = columns
         self._max_step = max_step
         self._curves: list[Curve] = []
-        self.learned_at = 0  # m
+        self._learned_at = 0  # m
         self._fitted: FittedCurves | None = None
         self._forecasts: dict[int, Forecast] = {}
 
@@ -198,15 +200,20 @@ class CurveModel:
         fitted = self._sync()
         return 0 if fitted is None else fitted.process.n
 
-    def add(self, curve: Curve) -> int:
+    @property
+    def learned_at(self) -> int:
+        """The number of curves that the process is learned from; all forecasts depend on them."""
+        return learn_point(len(self._curves))
+
+    def add(self, x: Array, values: Mapping[int, float], complete: bool) -> int:
         """Add a curve that has ended; gives its number."""
-        self._curves.append(curve)
+        self._curves.append(Curve(x, values, complete))
         return len(self._curves) - 1
 
     def remove(self, number: int) -> None:
         """Remove a curve; the curves after it move up. The process is learned again when it is next needed."""
         del self._curves[number]
-        self.learned_at, self._fitted, self._forecasts = 0, None, {}
+        self._learned_at, self._fitted, self._forecasts = 0, None, {}
 
     def noise(self) -> tuple[float, float] | None:
         """The least and the most variance that noise may give to the end of a curve; None if it cannot be said yet.
@@ -230,9 +237,9 @@ class CurveModel:
         return self._forecasts
 
     @one_thread()
-    def forecast(self, curve: Curve) -> Forecast | None:
+    def forecast(self, x: Array, values: Mapping[int, float], complete: bool = False) -> Forecast | None:
         """Where another curve will end; None while too few have completed. The curve is not added."""
-        fitted = self._sync()
+        fitted, curve = self._sync(), Curve(x, values, complete)
         if fitted is None or not curve.values:
             return None
         n = fitted.process.n
@@ -269,9 +276,9 @@ class CurveModel:
         return max(1.0 - math.exp(fitted.clock(step) - fitted.clock.end), 0.0)
 
     def _sync(self) -> "FittedCurves | None":
-        m = learn_point(len(self._curves))
-        if m != self.learned_at:
-            self.learned_at, self._forecasts = m, {}
+        m = self.learned_at
+        if m != self._learned_at:
+            self._learned_at, self._forecasts = m, {}
             curves = self._curves[:m]
             complete = sum(curve.complete for curve in curves)
             self._fitted = fit_curves(curves, self._columns, self._max_step) if complete >= MIN_COMPLETE else None

@@ -126,11 +126,8 @@ class Search:
 
     def uses_model(self, seed: int) -> bool:
         """Whether the next point is a maximum of the acquisition, not a startup point or the only one that is left."""
-        return self.space.dim > 0 and not self._is_startup and self._remaining(seed) != 1
-
-    @property
-    def _is_startup(self) -> bool:
-        return len(self.records) < self.n_startup or self.records.n_complete == 0
+        is_startup = len(self.records) < self.n_startup or self.records.n_complete == 0
+        return self.space.dim > 0 and not is_startup and self._remaining(seed) != 1
 
     @one_thread()
     def choose(self, seed: int, number: int, count: int) -> list[Array]:
@@ -138,14 +135,15 @@ class Search:
         rng = np.random.default_rng((seed, number))
         if self.space.dim == 0:
             return [np.zeros(0)]
-        if self._is_startup:
+        if len(self.records) < self.n_startup or self.records.n_complete == 0:
             point = self._startup_point(seed, number)
             return [self.random_point(seed, rng) if point is None or self._taken(seed)(point[None])[0] else point]
         if self._remaining(seed) == 1:
             return [self.random_point(seed, rng)]
         elsewhere = self._looks_elsewhere(rng)
         surface, best = self.models.surface(seed, rng, elsewhere or self._acquisition)
-        again = self._repeatable(best) if self._repeats and self.models.doubtful() else None
+        doubtful = self._repeats and any(each.current().is_doubtful for each in self.models.objectives)
+        again = self._repeatable(best) if doubtful else None
         if again is not None:
             return [again]
         barred = None if elsewhere is None else self._same_choice(best, rng)

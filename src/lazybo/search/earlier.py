@@ -11,9 +11,10 @@ other units, another scale, and even another direction. Its space may differ, to
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,97 @@ class EarlierStudy:
     configurations: tuple[Mapping[str, Any], ...]
     values: tuple[tuple[float, ...], ...]
 
+    @classmethod
+    def read(
+        cls,
+        sources: Any,
+        directions: Sequence[Direction],
+        names: Sequence[str] | None = None,
+        opened: Callable[[str], Any] | None = None,
+    ) -> "tuple[EarlierStudy, ...]":
+        """Earlier studies as they were given: Optuna studies, data frames, lists of results, or objects of this class.
+
+        A list of results has dicts with the parameters and ``value``, or pairs of parameters and value. The values of
+        tables are those of an objective with our direction. ``names`` are those of our objectives, and ``opened`` finds
+        what is given by its name.
+        """
+        found = enumerate(check_sources(sources))
+        given = [(i, opened(str(each)) if opened and isinstance(each, str | Path) else each) for i, each in found]
+        return tuple(cls._of(each, i, directions, names) for i, each in given)
+
+    @classmethod
+    def _of(
+        cls, source: object, position: int, directions: Sequence[Direction], names: Sequence[str] | None
+    ) -> "EarlierStudy":
+        if isinstance(source, cls):
+            return source
+        if isinstance(source, Study):
+            return cls._of_study(source, len(directions), names)
+        rows = frame_rows(source) if is_frame(source) else source
+        if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+            raise ValueError(
+                "each of earlier must be a study, a data frame or a list of dicts with the parameters and 'value', not "
+                f"{checks.shortened(source)}"
+            )
+        return cls.of_rows(rows, f"table {position + 1}", directions)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Any], name: str, directions: Sequence[Direction]) -> "EarlierStudy":
+        """The results of a table. Rows without a value are left out; so are Optuna's trials that did not end."""
+        signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
+        found = [_result(row, signs, f"row {i} of the earlier {name}") for i, row in enumerate(rows)]
+        known = [each for each in found if each is not None]
+        return cls(name, tuple(params for params, _ in known), tuple(values for _, values in known))
+
+    @classmethod
+    def _of_study(cls, study: Study, objectives: int, names: Sequence[str] | None) -> "EarlierStudy":
+        """The completed trials, in the order of our ``names`` of objectives if the study has these."""
+        if len(study.directions) != objectives:
+            raise ValueError(
+                f"the earlier study {study.study_name!r} has {len(study.directions)} objectives, this one "
+                f"{objectives}; give a table with the values that correspond"
+            )
+        order = _order(study, objectives, names)
+        signs = [-1.0 if each == StudyDirection.MAXIMIZE else 1.0 for each in study.directions]
+        trials = [each for each in study.get_trials(deepcopy=False) if each.state == TrialState.COMPLETE]
+        results = [(dict(trial.params), tuple(signs[i] * trial.values[i] for i in order)) for trial in trials]
+        finite = [each for each in results if np.isfinite(each[1]).all()]
+        return cls(study.study_name, tuple(params for params, _ in finite), tuple(values for _, values in finite))
+
+    @staticmethod
+    def best_of(studies: "Sequence[EarlierStudy]", number: int, name: str) -> Any:
+        """A parameter of the best configuration of one of the studies, for a trial with this number; None if none.
+
+        It is for trials whose space is not known yet. The best one has the smallest sum of ranks over the objectives.
+        """
+        used = [study for study in studies if study.values]
+        if not used:
+            return None
+        study = used[number % len(used)]
+        ranks = np.argsort(np.argsort(np.array(study.values), axis=0), axis=0).sum(axis=1)
+        return study.configurations[int(ranks.argmin())].get(name)
+
+
+def check_sources(given: Any) -> tuple[Any, ...]:
+    """Earlier studies as they were given; `EarlierStudy.read` reads them."""
+    if isinstance(given, str | bytes | Mapping | Study) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"earlier must be a list of studies, names of studies and tables, not {checks.shortened(given)}"
+        )
+    return tuple(given)
+
+
+def _order(study: Study, objectives: int, names: Sequence[str] | None) -> list[int]:
+    """The places of our objectives among those of a study."""
+    theirs = study.metric_names or []
+    order = list(range(objectives))
+    if not names or not theirs or objectives == 1:
+        return order
+    if set(names) != set(theirs):
+        say(f"the objectives {', '.join(theirs)} of {study.study_name!r} are taken for {', '.join(names)}")
+    found = [theirs.index(name) for name in names if name in theirs]
+    return found if len(found) == objectives else order
+
 
 @dataclass(frozen=True, eq=False)
 class Fitting:
@@ -70,64 +162,6 @@ class Fitting:
             else:
                 say(f"the earlier study {name!r} is not used: all its values are equal")
         return found
-
-
-def earlier_studies(sources: object, directions: Sequence[Direction]) -> tuple[EarlierStudy, ...]:
-    """Earlier studies as they were given: Optuna studies, data frames, lists of results, or `EarlierStudy` objects.
-
-    A list of results has dicts with the parameters and ``value``, or pairs of parameters and value. The values of
-    tables are those of an objective with our direction.
-    """
-    if isinstance(sources, str | bytes | Mapping | Study) or not isinstance(sources, Iterable):
-        raise ValueError(f"earlier must be a list of studies or tables, not {checks.shortened(sources)}")
-    return tuple(_earlier_study(each, i, directions) for i, each in enumerate(sources))
-
-
-def _earlier_study(source: object, position: int, directions: Sequence[Direction]) -> EarlierStudy:
-    if isinstance(source, EarlierStudy):
-        return source
-    if isinstance(source, Study):
-        return from_study(source, len(directions))
-    rows = frame_rows(source) if is_frame(source) else source
-    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-        raise ValueError(
-            f"each of earlier must be a study, a data frame or a list of dicts with the parameters and 'value', not "
-            f"{checks.shortened(source)}"
-        )
-    return from_rows(rows, f"table {position + 1}", directions)
-
-
-def from_rows(rows: Iterable[Any], name: str, directions: Sequence[Direction]) -> EarlierStudy:
-    """The results of a table. Rows without a value are left out; so are trials of Optuna's tables that did not end."""
-    signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
-    found = [_result(row, signs, f"row {i} of the earlier {name}") for i, row in enumerate(rows)]
-    known = [each for each in found if each is not None]
-    return EarlierStudy(name, tuple(params for params, _ in known), tuple(values for _, values in known))
-
-
-def from_study(study: Study, objectives: int, names: Sequence[str] | None = None) -> EarlierStudy:
-    """The completed trials of an Optuna study, which must have as many objectives.
-
-    If they have our ``names``, they are put into our order.
-    """
-    if len(study.directions) != objectives:
-        raise ValueError(
-            f"the earlier study {study.study_name!r} has {len(study.directions)} objectives, this one {objectives}; "
-            "give a table with the values that correspond"
-        )
-    signs = [-1.0 if each == StudyDirection.MAXIMIZE else 1.0 for each in study.directions]
-    trials = [each for each in study.get_trials(deepcopy=False) if each.state == TrialState.COMPLETE]
-    theirs = study.metric_names or []
-    is_named = bool(names and theirs) and objectives > 1
-    if is_named and set(names or ()) != set(theirs):
-        say(f"the objectives {', '.join(theirs)} of {study.study_name!r} are taken for {', '.join(names or ())}")
-    order = [theirs.index(name) for name in names or () if is_named and name in theirs]
-    order = order if len(order) == objectives else list(range(objectives))
-    values = [tuple(signs[i] * trial.values[i] for i in order) for trial in trials]
-    finite = [i for i, each in enumerate(values) if np.isfinite(each).all()]
-    return EarlierStudy(
-        study.study_name, tuple(dict(trials[i].params) for i in finite), tuple(values[i] for i in finite)
-    )
 
 
 def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, Any], tuple[float, ...]] | None:
@@ -161,19 +195,6 @@ def _cells(row: Mapping[Any, Any]) -> dict[str, Any]:
     cells = {str(name): cell for name, cell in row.items() if name != "value"}
     marked = {name.removeprefix("params_"): cell for name, cell in cells.items() if name.startswith("params_")}
     return marked or cells
-
-
-def best_of(studies: Sequence[EarlierStudy], number: int, name: str) -> Any:
-    """A parameter of the best configuration of one of the studies, for a trial with this number; None if it has none.
-
-    It is for trials whose space is not known yet. The best one has the smallest sum of ranks over the objectives.
-    """
-    used = [study for study in studies if study.values]
-    if not used:
-        return None
-    study = used[number % len(used)]
-    ranks = np.argsort(np.argsort(np.array(study.values), axis=0), axis=0).sum(axis=1)
-    return study.configurations[int(ranks.argmin())].get(name)
 
 
 def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:

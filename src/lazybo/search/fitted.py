@@ -75,7 +75,11 @@ class Fitted:
             "warped_at": self.warped_at,
             **({} if self.related is None else {"related": self.related.state(), "related_at": self.related_at}),
             **({} if self.noise_range is None else {"noise_range": list(self.noise_range)}),
-            **({"particles": [_plain(each) for each in self.particles]} if self.others else {}),
+            **(
+                {"particles": [[each.kernel.values.tolist(), each.noise, each.log_weight] for each in self.particles]}
+                if self.others
+                else {}
+            ),
         }
 
     def parse(self, state: Mapping[str, Any]) -> "Fitted":
@@ -108,12 +112,8 @@ class Fitted:
         )
 
 
-def _plain(particle: Particle) -> list[Any]:
-    return [particle.kernel.values.tolist(), particle.noise, particle.log_weight]
-
-
 def _particle(kernel: Kernel, values: Any, noise: Any, log_weight: Any) -> Particle:
-    """The inverse of `_plain`."""
+    """A particle from its plain data."""
     return Particle(
         usable(kernel.with_values(values)),
         checks.positive("noise", noise),

@@ -98,8 +98,7 @@ class Surface:
 
     def exact(self, u: Array) -> Array:
         """The acquisition at the rows of U, from the exact posteriors, averaged over the particles."""
-        found = averaged(self._joint, [posterior.components(u) for posterior in self._posteriors])
-        return self._with_term(found, u)
+        return self._with_term(averaged(self._joint, [each.components(u) for each in self._posteriors]), u)
 
     def _with_term(self, values: Array, points: Array) -> Array:
         return values if self._term is None else values + self._term(points)[0]

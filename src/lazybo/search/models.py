@@ -169,14 +169,11 @@ class Models:
         for surrogate in self.constraints.values():
             now = surrogate.current()
             expected &= now.posterior.mean(points) <= now.threshold
-        return expected & (self._success_chance(points) >= 0.5)
-
-    def _success_chance(self, points: Array) -> Array:
-        """P(success) at these points, (m,); 1 if no evaluation has failed."""
         if self.failures is None:
-            return np.ones(len(points))
+            return expected
         now = self.failures.current()
-        return np.exp(averaged(feasibility([now.threshold]), [now.posterior.components(points)]))
+        success = np.exp(averaged(feasibility([now.threshold]), [now.posterior.components(points)]))
+        return expected & (success >= 0.5)
 
     def feasible_chance(self, points: Array) -> Array:
         """The probability that all measured constraints hold at these points, (m,); 1 where there are none."""
@@ -251,10 +248,6 @@ class Models:
         first = self.objectives[0]
         now = first.current()
         return now.over(first.spread(now, seed)).points
-
-    def doubtful(self) -> bool:
-        """Whether an objective's model has found noise that no repeated evaluation has shown."""
-        return any(each.current().is_doubtful for each in self.objectives)
 
     def _least_violation(self, constraints: Sequence[Current]) -> Index:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""

@@ -16,7 +16,7 @@ from lazybo.core import Direction, checks, codec, texts
 from lazybo.gp import Kernel, Lag, Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition, Function
-from lazybo.search.options import LocalModels, Options, check_sources
+from lazybo.search.options import LocalModels, Options
 from lazybo.search.planner import Planner
 from lazybo.search.predictions import Recommendation
 from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_of, one_objective, signs_of
@@ -82,7 +82,7 @@ class Optimizer:
             priors=priors,
             value_transform=value_transform,
             cost=cost,
-            earlier=check_sources(earlier),
+            earlier=earlier,  # type: ignore[arg-type]
             local_after=local_after,
             deterministic=deterministic,
             beliefs=space.beliefs,

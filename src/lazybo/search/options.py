@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
-from optuna.study import Study
 
 from lazybo.core import checks, codec
 from lazybo.gp import KERNELS, WARPINGS, Kernel, Lag, Priors, check_choice, check_lag, kernel_for, priors_for
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
-from lazybo.search.earlier import EarlierStudy
+from lazybo.search.earlier import EarlierStudy, check_sources
 from lazybo.space import Belief, Space, beliefs_of
 
 # Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
@@ -62,6 +61,10 @@ def _or_none(check: Callable[..., Any], name: str, *limits: Any) -> Callable[[An
     return lambda given: None if given is None else check(name, given, *limits)
 
 
+def _one_of(name: str, choices: Iterable[str]) -> Callable[[Any], Any]:
+    return lambda given: checks.one_of(name, given, tuple(choices))
+
+
 def _acquisition(given: Any) -> str | Acquisition:
     check_acquisition(given)
     return given
@@ -71,15 +74,6 @@ def _priors(given: Any) -> Priors | None:
     if not isinstance(given, Priors | None):
         raise ValueError(f"priors must be lazybo.Priors(...) or None, not {checks.shortened(given)}")
     return given
-
-
-def check_sources(given: Any) -> tuple[Any, ...]:
-    """Earlier studies as they were given; `lazybo.search.earlier` reads them."""
-    if isinstance(given, str | bytes | Mapping | Study) or not isinstance(given, Iterable):
-        raise ValueError(
-            f"earlier must be a list of studies, names of studies and tables, not {checks.shortened(given)}"
-        )
-    return tuple(given)
 
 
 def _local_after(given: Any) -> Any:
@@ -139,10 +133,7 @@ class Options:
         "auto", _acquisition, "What the next trial maximises.", "|".join(ACQUISITIONS)
     )
     batch: Literal["auto", "fantasy", "maxima"] = _option(
-        "auto",
-        lambda given: checks.one_of("batch", given, BATCHES),
-        "How several configurations are chosen at once.",
-        "|".join(BATCHES),
+        "auto", _one_of("batch", BATCHES), "How several configurations are chosen at once.", "|".join(BATCHES)
     )
     n_startup: int | None = _option(
         None, _or_none(checks.whole, "n_startup", 0), "How many trials are spread over the space first.", "N"
@@ -153,10 +144,7 @@ class Options:
     )
     priors: Priors | None = _option(None, _priors, "Priors of the kernel's parameters and the noise.")
     value_transform: Literal["warped", "scaled", "centred"] = _option(
-        "warped",
-        lambda given: checks.one_of("value_transform", given, tuple(WARPINGS)),
-        "How the model transforms the values.",
-        "|".join(WARPINGS),
+        "warped", _one_of("value_transform", WARPINGS), "How the model transforms the values.", "|".join(WARPINGS)
     )
     cost: str | None = _option(
         None,
@@ -178,9 +166,7 @@ class Options:
         _deterministic,
         "The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
     )
-    beliefs: Mapping[str, Belief] = _option(
-        MappingProxyType({}), beliefs_of, "Where the best value of a parameter is expected."
-    )
+    beliefs: Mapping[str, Belief] = _option(None, beliefs_of, "Where the best value of a parameter is expected.")
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -13,12 +13,12 @@ from lazybo.core import Direction, checks, codec, one_thread
 from lazybo.gp import MOST_PARTICLES, WARPINGS
 from lazybo.search.acquisition import check_acquisition
 from lazybo.search.decide import FEW_PARAMETERS, Search
-from lazybo.search.earlier import earlier_studies, tasks_of
+from lazybo.search.earlier import EarlierStudy, tasks_of
 from lazybo.search.options import Options
 from lazybo.search.output import Learning
 from lazybo.search.predictions import Evaluation
 from lazybo.search.queries import Queries, one_objective, signs_of
-from lazybo.search.records import Records, told_row
+from lazybo.search.records import Records, Suggestion, pending_row, told_row
 from lazybo.search.regions import Regions
 from lazybo.search.results import PENDING, Result, State
 from lazybo.space import Space
@@ -35,7 +35,7 @@ class Planner:
 
     def __init__(self, space: Space, directions: tuple[Direction, ...], options: Options) -> None:
         self.space, self.directions = space, directions
-        self.options = replace(options, earlier=earlier_studies(options.earlier, directions))
+        self.options = replace(options, earlier=EarlierStudy.read(options.earlier, directions))
         tasks = tasks_of(self.options.earlier, space, len(directions), options.kernel, options.learned_priors)
         learning = Learning(
             options.lag,
@@ -190,6 +190,14 @@ class Planner:
     def resolve(self, row: int, result: Result) -> None:
         """Set the result of a row."""
         self._search.resolve(row, result)
+
+    def withdraw(self, suggestion: Suggestion) -> None:
+        """Forget the forecast of a pending suggestion."""
+        self.resolve(pending_row(self.records, suggestion), PENDING)
+
+    def repeats(self, suggestion: Suggestion) -> bool:
+        """Whether a pending suggestion has the configuration of another evaluation."""
+        return len(self.records.at(self.records[pending_row(self.records, suggestion)].point)) > 1
 
     def remove(self, row: int) -> None:
         """Remove a pending row."""

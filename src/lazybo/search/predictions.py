@@ -31,9 +31,11 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from lazybo.core import Array, texts
 from lazybo.gp import NO_VALUE, NOISY, Components, Posterior, Warping, root_of
+from lazybo.search.acquisition import MIN_STD
 from lazybo.search.records import Index
 from lazybo.space import Space
 
@@ -205,6 +207,22 @@ class Predictor:
         low, high = np.minimum(low, value), np.maximum(high, value)
         return list(map(Prediction, value.tolist(), low.tolist(), high.tolist()))
 
+    def below(self, points: Array, target: float) -> Array:
+        """The probabilities that the objective is below a ``target``, in units of the targets, (m,)."""
+        found = (_widened(self.posterior.components(rows)) for rows in self._blocks(points))
+        tiny, weights = np.finfo(float).tiny, self.posterior.weights
+        return np.concatenate([weights @ ndtr((target - each.mean) / np.maximum(each.std, tiny)) for each in found])
+
+    @staticmethod
+    def widths() -> dict[str, Any]:
+        """How intervals follow from deviations, as plain data: their quantiles, a factor, the least deviation."""
+        return {"interval": INTERVAL, "widened": WIDENED, "minDeviation": MIN_STD}
+
+    def left_out(self, most: int) -> tuple[Array, Array, Array]:
+        """Of at most so many targets: each, its mean given the others, and half the width of the interval there."""
+        found = self.posterior.left_out(most)
+        return self.posterior.targets[found.rows], found.mean, HALF_WIDTH * found.deviation
+
     def means(self, points: Array) -> Array:
         """The posterior means at these points, in units of the targets, (m,)."""
         return np.concatenate([self.posterior.mean(rows) for rows in self._blocks(points)])
@@ -315,11 +333,6 @@ class FinalCheck:
         covariance = np.zeros((size, size)) if predictor.exact else predictor.posterior.told_covariance(self._at)
         self._chances = chances(self._mean, covariance, predictor.equal, np.random.default_rng((seed, 2)))
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether the leader is sure enough."""
-        return bool(self._chances[0] >= SURE)
-
     def contenders(self) -> list[Contender]:
         """Those whose chance is not negligible, the largest first."""
         order = np.argsort(-self._chances, kind="stable")
@@ -349,7 +362,7 @@ class FinalCheck:
             return None
         if learns and self._is_untested():
             return self._configurations[0][0]
-        if self.is_decided:
+        if self._chances[0] >= SURE:
             return None
         among = np.flatnonzero(self._chances >= NEGLIGIBLE)
         _, covariance = self._predictor.posterior.posterior_covariance(self._at[among])

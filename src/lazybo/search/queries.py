@@ -154,12 +154,8 @@ class Queries:
             raise ValueError(
                 f"params must be a configuration or a list of configurations, not {checks.shortened(params)}"
             )
-        space, records, given = (
-            self.search.space,
-            self.search.records,
-            [params] if isinstance(params, Mapping) else params,
-        )
-        points = [point_of(records, space, space.plain(each)) for each in given]
+        space, given = self.search.space, [params] if isinstance(params, Mapping) else params
+        points = [point_of(self.search.records, space, space.plain(each)) for each in given]
         return np.array(points).reshape(len(points), space.dim)
 
     @one_thread()

@@ -275,11 +275,6 @@ def pending_row(records: Records, suggestion: object) -> int:
     return row
 
 
-def repeats(records: Records, suggestion: object) -> bool:
-    """Whether a pending suggestion has the configuration of another evaluation."""
-    return len(records.at(records[pending_row(records, suggestion)].point)) > 1
-
-
 def told_row(records: Records, number: int) -> int:
     """The row of a suggestion that was told, or has a forecast, by its number."""
     row = records.row_with(number)

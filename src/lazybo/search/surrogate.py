@@ -11,7 +11,6 @@ learned, and later rows are appended one by one.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -90,11 +89,6 @@ class Built:
     def n(self) -> int:
         """The number of rows."""
         return self.processes[0].n
-
-    @property
-    def has_jitter(self) -> bool:
-        """Whether all rows of a factor had to be changed since it was not positive definite."""
-        return any(process.factor.refactorisations for process in self.processes)
 
     def first(self, rows: int) -> "Built":
         """The same with only the first rows."""
@@ -265,7 +259,8 @@ class Surrogate:
             return
         if row < self.fitted.built_rows:
             row = row // CHUNK_ROWS * CHUNK_ROWS
-        if row == 0 or self._built.has_jitter:  # also in the rows that remain
+        has_jitter = any(process.factor.refactorisations for process in self._built.processes)
+        if row == 0 or has_jitter:  # also in the rows that remain
             self.release()
         else:
             self._built = self._built.first(row)
@@ -339,7 +334,8 @@ class Surrogate:
                 fitted = replace(fitted, built_rows=n)
         is_kept = built is not None
         if built is None:
-            prior = self._prior_mean(fitted)
+            related, earlier = fitted.related, self.earlier
+            prior = None if earlier is None or related is None or not related.counts else earlier.prior(related)
             built = Built([Process(each.kernel, each.noise, prior) for each in fitted.particles])
         else:
             built = built.copy()
@@ -377,10 +373,6 @@ class Surrogate:
             if key not in self._earlier_means:
                 self._earlier_means[key] = earlier.means(point[None])[:, 0]
         return np.array([self._earlier_means[key] for key in keys]).reshape(len(keys), len(earlier)).T
-
-    def _prior_mean(self, fitted: Fitted) -> Any:
-        related = fitted.related
-        return None if self.earlier is None or related is None or not related.counts else self.earlier.prior(related)
 
     def _learned(self, fitted: Fitted, targets: Array, rows: Index, count: int) -> Fitted:
         """What is learned from the evaluations with a value: about ``count`` particles with their weights."""

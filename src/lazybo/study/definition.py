@@ -25,7 +25,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core import Direction, checks, codec, texts
-from lazybo.search import EarlierStudy, Options, check_sources, earlier_studies, from_rows, from_study
+from lazybo.search import EarlierStudy, Options
 from lazybo.space import TABLES, Condition, Space, Undeclared, csv_rows, grouped, in_words, kind_of
 from lazybo.study.attributes import (
     FORMAT_KEY,
@@ -302,7 +302,7 @@ def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None 
         if missing:
             raise KeyError(min(missing))
         options = Options.from_json(stored, space)
-        earlier_studies(options.earlier, directions_of(study))  # raises if they have other objectives
+        EarlierStudy.read(options.earlier, directions_of(study))  # raises if they have other objectives
         lost = codec.as_object(stored.get("not kept", {})).get("kernel")
     if lost is not None:
         _logger.warning(f"This study has the kernel {lost}, which cannot be restored; its model has the default one.")
@@ -376,18 +376,13 @@ def read_earlier(
 
     ``study_name`` is the new study, which cannot be an earlier one, and ``names`` are those of its objectives.
     """
-    read = [
-        _read(str(each), directions, storage, study_name) if isinstance(each, str | Path) else each
-        for each in check_sources(sources)
-    ]
-    found = [from_study(each, len(directions), names) if isinstance(each, Study) else each for each in read]
-    return earlier_studies(found, directions)
+    return EarlierStudy.read(sources, directions, names, lambda name: _read(name, directions, storage, study_name))
 
 
 def _read(name: str, directions: Sequence[Direction], storage: Storage, study_name: str | None) -> EarlierStudy | Study:
     """A study, ``name@storage`` or ``name``, or a table."""
     if name.lower().endswith(TABLES):
-        return from_rows(csv_rows(name, f"the earlier table {name!r}", {}).values(), name, directions)
+        return EarlierStudy.of_rows(csv_rows(name, f"the earlier table {name!r}", {}).values(), name, directions)
     title, at, place = name.partition("@")
     if at:
         return _existing_study(title, place, texts.without_password(place))

@@ -18,7 +18,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import checks, codec
-from lazybo.search import PENDING, Optimizer, Options, Suggestion, Values, pending_row, repeats
+from lazybo.search import Optimizer, Options, Suggestion
 from lazybo.space import Space
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
@@ -36,7 +36,7 @@ from lazybo.study.definition import check_format, options_of, reporting_of
 from lazybo.study.feed import Feed
 from lazybo.study.seen import Seen
 from lazybo.study.store import Store
-from lazybo.study.training_curves import Forecast, TrainingCurves
+from lazybo.study.training_curves import Final, TrainingCurves
 from lazybo.study.trial import (
     SECONDS,
     State,
@@ -78,7 +78,7 @@ class StudyModel:
         self._without_forecast: dict[int, FrozenTrial] = {}  # stopped when too few had completed
         self._forecast: dict[int, Suggestion] = {}  # stopped trials that have a forecast
         self._basis = ""  # `TrainingCurves.basis` when the process was last built for forecasts
-        self._told: dict[int, Forecast] = {}  # the forecasts of stopped and paused trials as they were told
+        self._told: dict[int, Final] = {}  # the forecasts of stopped and paused trials as they were told
         self._watched: dict[int, int] = {}  # by running trial: the number of values that its forecast was made from
         self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
         columns = [[name, str(self.space.parameters[name])] for name in self.space.names]
@@ -201,7 +201,7 @@ class StudyModel:
         least = max(MIN_WATCHED, WATCHED_GROWTH * self._watched.get(number, 0))
         if not self.watches or suggestion is None or count < least:
             return
-        if not math.isfinite(values[max(values)]) or repeats(self.optimizer.planner.records, suggestion):
+        if not math.isfinite(values[max(values)]) or self.optimizer.planner.repeats(suggestion):
             return
         forecast = self.curves.final_forecast(self.pending_params(number), values)
         if forecast is not None:
@@ -248,7 +248,7 @@ class StudyModel:
             self.space_outdated = True
             self._announce(trial.number, trial.params, outside=True)
 
-    def _teach(self, trial: FrozenTrial, value: Values, variance: float) -> None:
+    def _teach(self, trial: FrozenTrial, value: float | Sequence[float] | None, variance: float) -> None:
         """Observe a value of a trial, its measured constraints, and its cost."""
         measured = {**_measured(trial, self.optimizer.options.cost), "variance": variance}
         params = params_in(self.space.distributions, trial.params)
@@ -265,7 +265,7 @@ class StudyModel:
             # It is from another space, or it failed before it had its parameters, and there is nothing to observe.
             self.space_outdated = self.space_outdated or trial.state != TrialState.FAIL
 
-    def _tell_stopped(self, forecasts: Mapping[int, Forecast]) -> None:
+    def _tell_stopped(self, forecasts: Mapping[int, Final]) -> None:
         """Observe the forecasts of stopped trials, and build the process again if the model of curves was.
 
         So a resumed run gets the same numbers, whichever forecasts were made before it stopped.
@@ -303,7 +303,7 @@ class StudyModel:
             self._told.pop(number, None)
             self.curves.remove_paused(number)
 
-    def _tell_paused(self, forecasts: Mapping[int, Forecast]) -> None:
+    def _tell_paused(self, forecasts: Mapping[int, Final]) -> None:
         """Learn the forecasts of paused trials that are new or have changed; without one a trial is only pending."""
         for number in self._paused:
             forecast, suggestion = forecasts.get(number), self._pending.get(number)
@@ -311,8 +311,7 @@ class StudyModel:
                 continue
             if forecast is None:
                 del self._told[number]
-                planner = self.optimizer.planner
-                planner.resolve(pending_row(planner.records, suggestion), PENDING)
+                self.optimizer.planner.withdraw(suggestion)
             else:
                 self._told[number] = forecast
                 self.optimizer.forecast(suggestion, *forecast, objective=self.reports)

@@ -43,7 +43,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Array, checks
-from lazybo.search import MIN_COMPLETE, Forecast
+from lazybo.search import CurveModel, Forecast
 from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
@@ -175,7 +175,7 @@ class LazyPruner(BasePruner):
     def _is_dominated(self, reader: StudyReader[_Known], study: Study, trial: FrozenTrial) -> bool:
         """Whether a new training is worth more than the rest of this one, if there are several objectives."""
         ended, known = [each for each in reader.trials if each.state.is_finished()], reader.state
-        if sum(each.state == TrialState.COMPLETE for each in ended) < MIN_COMPLETE:
+        if sum(each.state == TrialState.COMPLETE for each in ended) < CurveModel.least:
             return False
         if known.rivals is None or known.rivals.ended != len(ended):
             known.rivals = Rivals(study, ended)

@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Array, checks
 from lazybo.gp import Kernel, Lag, Priors
-from lazybo.search import Acquisition, EarlierStudy, Options, best_of, check_sources
+from lazybo.search import EarlierStudy, Options
 from lazybo.space import Belief, Predicate, Space, beliefs_of, believing, contains, only_value
 from lazybo.study.definition import UnstoredOptions, options_digest, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
@@ -79,7 +79,7 @@ class LazySampler(BaseSampler):
         *,
         seed: int | None = None,
         lag: Lag = "auto",
-        acquisition: str | Acquisition = "auto",
+        acquisition: Any = "auto",
         batch: Literal["auto", "fantasy", "maxima"] = "auto",
         n_startup_trials: int | None = None,
         kernel: str | Kernel | None = None,
@@ -118,7 +118,7 @@ class LazySampler(BaseSampler):
             priors=priors,
             value_transform=value_transform,
             cost=cost,
-            earlier=check_sources(earlier),
+            earlier=earlier,  # type: ignore[arg-type]
             local_after=local_after,
             deterministic=deterministic,
             beliefs=beliefs_of(beliefs),
@@ -367,7 +367,7 @@ class LazySampler(BaseSampler):
     ) -> Any:
         """The parameter of the best configuration of an earlier study; None if it has none that may be evaluated."""
         earlier = self._options_for(study, self._readers.of(study).state).earlier
-        found = best_of(earlier, trial.number, param_name)
+        found = EarlierStudy.best_of(earlier, trial.number, param_name)
         if found is None or not contains(param_distribution, found):
             return None
         value = param_distribution.to_external_repr(param_distribution.to_internal_repr(found))

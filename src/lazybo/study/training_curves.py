@@ -20,8 +20,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Array
-from lazybo.search import Curve, CurveModel
-from lazybo.search import curve_forecasts as curves
+from lazybo.search import CurveModel, Forecast
 from lazybo.space import Space
 from lazybo.study.feed import Feed
 from lazybo.study.trial import ended_at, is_paused, point_in
@@ -53,7 +52,7 @@ def rungs(steps: int) -> tuple[int, ...]:
     return tuple(sorted(rung for rung in found if rung < steps))
 
 
-class Forecast(NamedTuple):
+class Final(NamedTuple):
     """The expected final value of a trial, and the variance of its error."""
 
     value: float
@@ -96,7 +95,7 @@ class TrainingCurves:
         self._last_steps: list[int] = []  # of each curve
         self._feed = Feed()
         self._finals: dict[int, tuple[float, float]] = {}  # u, f by number of the curve
-        self._forecasts: dict[int, Forecast | None] = {}  # of final values, by number of the curve
+        self._forecasts: dict[int, Final | None] = {}  # of final values, by number of the curve
         self._forecasts_at = 0  # `learned_at` of the model that made them; no curve was removed since
         self._paused: dict[int, int] = {}  # the last steps of paused trials, by number of the trial
         self.best: float | None = None  # the best last value of a completed, feasible trial; small is good
@@ -107,7 +106,7 @@ class TrainingCurves:
     @property
     def learned_at(self) -> int:
         """The number of curves when the model was last learned."""
-        return curves.learn_point(len(self._model))
+        return self._model.learned_at
 
     @property
     def basis(self) -> str:
@@ -135,19 +134,19 @@ class TrainingCurves:
         """Add a trial that has ended or is paused, unless it failed, has no curve or is from another space."""
         complete = trial.state == TrialState.COMPLETE
         ended = complete or trial.state == TrialState.PRUNED or is_paused(trial)
-        curve = self._curve(trial.params, trial.intermediate_values, complete) if ended else None
+        curve = self._curve(trial.params, trial.intermediate_values) if ended else None
         if curve is None:
             return
         if complete:
-            last = curve.values[max(curve.values)]
+            last = curve[1][max(curve[1])]
             if trial.values is None or not math.isfinite(last):
                 return
             self._finals[len(self)] = last, self._sign * trial.values[self._objective]
             if all(violation is None or violation <= 0.0 for violation in trial.constraints.values()):
                 self.best = last if self.best is None else min(self.best, last)
-        self._model.add(curve)
+        self._model.add(*curve, complete)
         self._numbers.append(trial.number)
-        self._last_steps.append(max(curve.values))
+        self._last_steps.append(max(curve[1]))
 
     def add_paused(self, trial: FrozenTrial) -> None:
         """Add a paused trial, with the values that it has reported since it was last paused."""
@@ -171,7 +170,7 @@ class TrainingCurves:
         self._forecasts = {}
         self._random_improvement = (0, 0.0, 0.0)
 
-    def forecasts(self) -> dict[int, Forecast]:
+    def forecasts(self) -> dict[int, Final]:
         """The final values of stopped and paused trials, by number; empty while too few have completed."""
         made, learned_at = self._model.forecasts(), self.learned_at
         if learned_at != self._forecasts_at:
@@ -201,22 +200,22 @@ class TrainingCurves:
             ends.append(trial.intermediate_values[max(trial.intermediate_values)])
         return Ending(value, min(ends), max(ends))
 
-    def forecast(self, trial: FrozenTrial) -> curves.Forecast | None:
+    def forecast(self, trial: FrozenTrial) -> Forecast | None:
         """The value that a running or paused trial will report last; None while too few have completed."""
         if trial.number in self._paused and self._paused[trial.number] == trial.last_step:
             return self._model.forecasts().get(self._numbers.index(trial.number))
         curve = self._curve(trial.params, trial.intermediate_values)
-        return None if curve is None else self._model.forecast(curve)
+        return None if curve is None else self._model.forecast(*curve)
 
     def of_configuration(self, params: Mapping[str, Any], value: float) -> float:
         """The expected improvement on a value by a configuration that was not evaluated."""
         x = self.space.as_rows(self.space.encode(self.space.plain(params, outside=True))[None])
         return float(self._model.improvements(x, value)[0])
 
-    def final_forecast(self, params: Mapping[str, Any], values: Mapping[int, float]) -> Forecast | None:
+    def final_forecast(self, params: Mapping[str, Any], values: Mapping[int, float]) -> Final | None:
         """The final value of a running trial that has reported these values; None while too few have completed."""
         curve = self._curve(params, values)
-        forecast = None if curve is None else self._model.forecast(curve)
+        forecast = None if curve is None else self._model.forecast(*curve)
         return None if forecast is None else self._final(len(self), forecast)
 
     def of_new(self, trial: FrozenTrial, value: float) -> float:
@@ -228,7 +227,7 @@ class TrainingCurves:
         curve = self._curve(trial.params, trial.intermediate_values)
         if self._random_improvement[:2] != (len(self), value):
             self._random_improvement = len(self), value, float(self._model.improvements(self._random, value).mean())
-        own = 0.0 if curve is None else float(self._model.improvements(curve.x[None], value)[0])
+        own = 0.0 if curve is None else float(self._model.improvements(curve[0][None], value)[0])
         return max(own, self._random_improvement[2])
 
     def of_new_on(self, points: Array, values: Array) -> Array:
@@ -257,14 +256,14 @@ class TrainingCurves:
                 found, most = trial, worth
         return found
 
-    def _curve(self, params: Mapping[str, Any], reported: Mapping[int, float], complete: bool = False) -> Curve | None:
+    def _curve(self, params: Mapping[str, Any], reported: Mapping[int, float]) -> tuple[Array, dict[int, float]] | None:
         point = point_in(self.space, params) if reported else None
         if point is None:
             return None
         values = {step: self._sign * value for step, value in reported.items()}
-        return Curve(self.space.as_rows(point[None])[0], values, complete)
+        return self.space.as_rows(point[None])[0], values
 
-    def _final(self, number: int, forecast: curves.Forecast) -> Forecast | None:
+    def _final(self, number: int, forecast: Forecast) -> Final | None:
         """The final value of a curve, given a forecast of its last reported value; None if there is no line yet.
 
         Like the forecast, it depends on the curves that the model was learned from and on those up to this one.
@@ -277,7 +276,7 @@ class TrainingCurves:
                 return None
             value, slope, extra = _predicted(u, f, value)
             variance = slope * slope * variance + extra
-        return Forecast(self._sign * value, min(variance, MAX_VARIANCE))
+        return Final(self._sign * value, min(variance, MAX_VARIANCE))
 
     def _ends(self, known: int) -> Array:
         """u and f of the completed trials among the first ``known`` curves, (2, m)."""
