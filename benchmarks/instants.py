@@ -11,11 +11,22 @@ Drivers are forked from this process, which has made such runs itself and so has
 are in memory where that is possible (a kill is not a power cut). So an instant costs half a second of CPU time. Each is
 a row of a file as soon as it is known: a command that was stopped continues.
 
+With ``--suspend`` the driver is stopped at that call instead, as by Ctrl-Z or a paused virtual machine. Another driver,
+which takes it for one on another machine, works on the study until it has finished, or has given up, or waits. All time
+limits are short meanwhile: those of locks, of databases and of heartbeats. Then the first one continues.
+
 Laws, for each instant:
 
 - lost: a value that was recorded, before the callbacks of the run were called, is in the study at the end.
 - twice: the study has exactly the wanted trials, and what was recorded before the kill is not evaluated again.
 - differ: all suggestions and values are those of the uninterrupted run, bit for bit.
+
+And for a suspension:
+
+- lost: the same, read by Optuna alone, and the driver that continues ends without an error.
+- twice: the study has exactly the wanted trials, perhaps with one more that waits and that nobody evaluates, and no
+  value was recorded twice.
+- differ: replay makes every suggestion again.
 """
 
 import argparse
@@ -42,11 +53,11 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from lazybo.run import Trial
-from lazybo.study import DEFAULT_NAME, open_storage
+from lazybo.run import Trial, presence
+from lazybo.study import DEFAULT_NAME, is_paused, open_storage, replay, store
 
 LIBRARY = r"""
 #define _GNU_SOURCE
@@ -64,11 +75,15 @@ LIBRARY = r"""
 static atomic_long calls;
 static atomic_long last = -1; /* -1: not counted */
 
-void lazybo_arm(long number) { atomic_store(&calls, 0); atomic_store(&last, number); }
+static atomic_int sent = SIGKILL;
+
+void lazybo_arm(long number, int sign) {
+    atomic_store(&sent, sign); atomic_store(&calls, 0); atomic_store(&last, number); }
 long lazybo_calls(void) { return atomic_load(&calls); }
 
 static void *before(const char *name) {
-    if (atomic_load(&last) >= 0 && atomic_fetch_add(&calls, 1) + 1 == atomic_load(&last)) kill(getpid(), SIGKILL);
+    if (atomic_load(&last) >= 0 && atomic_fetch_add(&calls, 1) + 1 == atomic_load(&last))
+        kill(getpid(), atomic_load(&sent));
     return dlsym(RTLD_NEXT, name);
 }
 #define WRAP(type, name, arguments, given) \
@@ -112,9 +127,12 @@ SEED = 7
 FORKS = multiprocessing.get_context("fork")
 LAWS = ("lost", "twice", "differ")
 COLUMNS = ("instant", "seed", "storage", "mode", "calls", "call", *LAWS)
-RESULTS = Path(__file__).parent / "results" / "instants.csv"
+RESULTS = {kind: Path(__file__).parent / "results" / f"{kind}.csv" for kind in ("instants", "suspensions")}
 # A process that was killed while it wrote to a journal keeps its lock for so many seconds; Optuna's default is 30.
 LOCKED = 1
+# While a driver is suspended: seconds between heartbeats, until a driver counts as dead, and until a database is locked
+# for too long; and how long the other driver has.
+HEARTBEAT, DEAD, BUSY, OTHERS = 0.3, 1.5, 1, 15.0
 # Where files are in memory.
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 (folders with random names)
 
@@ -184,8 +202,20 @@ def value_of(params: Mapping[str, Any]) -> float:
     return float((params["x"] - 0.3) ** 2 + 10 * (params["rate"] - 0.05) ** 2 + 0.2 * (params["kind"] == "b"))
 
 
-def drive(case: Case, number: int, counted: Any = None) -> None:
-    """Run the study in this process, which is killed before the writing call with this number (0: never)."""
+def hurry(name: str) -> None:
+    """Make all time limits of this process short, and others take it for one on a machine with this name."""
+    presence.INTERVAL, presence.TIMEOUT = HEARTBEAT, DEAD
+    presence.machine = lambda: name
+    store.SQLITE_TIMEOUT, store.RETRY_WAITS = BUSY, (BUSY,)
+
+
+def drive(
+    case: Case, number: int, counted: Any = None, sent: signal.Signals = signal.SIGKILL, host: str | None = None
+) -> None:
+    """Run the study in this process, which gets a signal before the writing call with this number (0: never)."""
+    if host is not None:
+        hurry(host)
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - a driver that gives up says so
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")  # about what the killed process has left, and about LOCKED
     logging.getLogger("lazybo").setLevel(logging.CRITICAL)  # failures are part of the case
@@ -196,7 +226,7 @@ def drive(case: Case, number: int, counted: Any = None) -> None:
             case.note("recorded", trial.number, trial.values)
 
     library = ctypes.CDLL(None)
-    library.lazybo_arm(ctypes.c_long(number))
+    library.lazybo_arm(ctypes.c_long(number), ctypes.c_int(sent))
     lazybo.optimize(
         Training(case) if case.mode == "pauses" else Function(case),
         SPACE,
@@ -249,6 +279,37 @@ def broken(case: Case, number: int, reference: Sequence[Any]) -> Counter[str] | 
     return Counter(dict(zip(LAWS, (lost, twice, content(trials) != reference), strict=True)))
 
 
+def broken_by_suspension(case: Case, number: int, _: Sequence[Any]) -> Counter[str] | None:
+    """Suspend a run at an instant while another works; counts the laws that do not hold. None if it ended before."""
+    first = FORKS.Process(target=drive, args=(case, number, None, signal.SIGSTOP, "first"))
+    first.start()
+    assert first.pid is not None, "it was started"
+    status = os.waitid(os.P_PID, first.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+    if status is None or status.si_code != os.CLD_STOPPED:
+        first.join()
+        return None
+    other = FORKS.Process(target=drive, args=(case, 0, None, signal.SIGSTOP, "other"))
+    other.start()
+    other.join(OTHERS)
+    os.kill(first.pid, signal.SIGCONT)
+    for process in (first, other):
+        process.join(4 * OTHERS)
+        if process.is_alive():
+            raise SystemExit(f"a run of {case} hangs after a suspension at call {number}")
+    driven(case)  # if the other one gave up, and the first one had a trial that it has put back
+    recorded = [(each[1], each[2]) for each in case.log() if each[0] == "recorded"]
+    trials = case.trials()
+    values = {each.number: each.values for each in trials}
+    queued = [each for each in trials if each.state == TrialState.WAITING and not is_paused(each)]
+    counted = [each.number for each in trials if each not in queued and each.state != TrialState.RUNNING]
+    lost = first.exitcode != 0 or any(values.get(number) != value for number, value in recorded)
+    twice = len({number for number, _ in recorded}) < len(recorded)
+    twice = twice or counted != list(range(TRIALS[case.mode])) or len(counted) + len(queued) < len(trials)
+    study = optuna.load_study(study_name=DEFAULT_NAME, storage=case.open())
+    differ = any(each.differs for each in replay(study))
+    return Counter(dict(zip(LAWS, (lost, twice, differ), strict=True)))
+
+
 class References:
     """Uninterrupted runs: the calls of each case, and what its study then contains."""
 
@@ -278,15 +339,18 @@ def warm_up(storages: Iterable[str], modes: Iterable[str]) -> None:
                 drive(Case(storage, mode, Path(folder)), 0)
 
 
-def measure(instant: int, seed: int, storage: str, mode: str, references: References) -> dict[str, Any]:
-    """Kill a run of a case at a random instant and start it again: a row of the results."""
+def measure(
+    instant: int, seed: int, storage: str, mode: str, references: References, *, suspend: bool
+) -> dict[str, Any]:
+    """Kill or suspend a run of a case at a random instant: a row of the results."""
+    attack = broken_by_suspension if suspend else broken
     calls, reference = references.of(storage, mode)
     numbers = random.Random(f"{seed} {instant} {storage} {mode}")  # noqa: S311 (instants of kills)
     laws = None
     while laws is None:  # a run with fewer calls ends before
         call = numbers.randint(1, calls)
         with temporary() as folder:
-            laws = broken(Case(storage, mode, Path(folder)), call, reference)
+            laws = attack(Case(storage, mode, Path(folder)), call, reference)
     counts = {law: int(laws[law]) for law in LAWS}
     return {"instant": instant, "seed": seed, "storage": storage, "mode": mode, "calls": calls, "call": call, **counts}
 
@@ -332,8 +396,10 @@ def main() -> None:
     parser.add_argument("--storages", nargs="*", default=STORAGES, choices=STORAGES)
     parser.add_argument("--modes", nargs="*", default=MODES, choices=MODES)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="a CSV file; what it has is not run again")
+    parser.add_argument("--suspend", action="store_true", help="suspend the driver instead of killing it")
+    parser.add_argument("--results", type=Path, help="a CSV file; what it has is not run again")
     options = parser.parse_args()
+    options.results = options.results or RESULTS["suspensions" if options.suspend else "instants"]
     if PRELOADED not in os.environ:
         preload()
     cases = [(storage, mode) for storage in options.storages for mode in options.modes]
@@ -344,7 +410,7 @@ def main() -> None:
         warm_up(options.storages, options.modes)
     for each in wanted:
         if each not in known:
-            known[each] = measure(*each, references)
+            known[each] = measure(*each, references, suspend=options.suspend)
             record(options.results, known[each])
             if any(known[each][law] for law in LAWS):
                 print(known[each], file=sys.stderr, flush=True)

@@ -92,12 +92,24 @@ def test_a_trial_of_a_driver_is_awaited_longer_since_its_proposal_comes(clock: l
     plain, driven = trials_of([TrialState.RUNNING] * 2)
     driven.system_attrs[DRIVER_KEY] = "other"
     unannounced = Unannounced(PATIENCE)
-    assert unannounced.any_awaited([plain, driven]), "the time of all of them begins"
+    assert unannounced.awaited([plain, driven]) == 2, "the time of all of them begins"
     clock[0] += 2.1
     assert not unannounced.is_awaited(plain)
     assert unannounced.is_awaited(driven)
     clock[0] += 28.0
-    assert not unannounced.any_awaited([plain, driven])
+    assert not unannounced.awaited([plain, driven])
+
+
+def test_the_time_of_a_trial_begins_when_those_before_it_have_announced_theirs(clock: list[float]) -> None:
+    """Twenty clients make suggestions one after the other. The last one takes long, and it is not dead."""
+    trials, unannounced = trials_of([TrialState.RUNNING] * 4), Unannounced(PATIENCE)
+    for left in (4, 3, 2):
+        assert unannounced.awaited(trials) == left
+        clock[0] += 1.5
+        trials = trials[1:]
+    assert unannounced.awaited(trials) == 1
+    clock[0] += 2.1
+    assert unannounced.awaited(trials) == 0, "this one has had its time"
 
 
 def test_a_trial_that_has_announced_its_parameters_is_not_awaited() -> None:

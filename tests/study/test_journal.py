@@ -1,19 +1,23 @@
 """Journal files: lines that were cut short, and writers that take turns."""
 
 import logging
+import os
 import pickle
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
 from lazybo import optimize, repair_storage
 from lazybo.study.journal import Journal, gathered, open_journal
-from lazybo.study.store import open_storage
+from lazybo.study.store import Store, open_storage
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1)}
 
@@ -68,7 +72,7 @@ def test_a_line_that_was_written_onto_a_rest_is_kept(tmp_path: Path, caplog: pyt
         plain(path)
     with caplog.at_level(logging.WARNING):
         repair_storage(path)
-    assert "1 line cut short" in caplog.text
+    assert "the end of a process cut it short" in caplog.text
     assert values(path) == before
     assert optuna.load_study(storage=plain(path), study_name="lazybo").user_attrs == {"a": 1, "b": 2}
 
@@ -86,13 +90,128 @@ def test_a_line_that_another_process_cuts_short_during_a_run_is_removed(tmp_path
 
 
 def test_what_is_no_journal_is_not_mended(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("these are notes\nand more of them\n")
+    with pytest.raises(ValueError, match=r"cannot be repaired.*these are notes"):
+        repair_storage(plain_of_other(path))
+    assert path.read_text() == "these are notes\nand more of them\n"
+
+
+def plain_of_other(path: Path) -> JournalStorage:
+    """A storage on a file that Optuna has not read yet."""
+    storage = JournalStorage(JournalFileBackend(str(path.with_name("new"))))
+    storage._backend._file_path = str(path)  # type: ignore[attr-defined]
+    return storage
+
+
+def test_a_damaged_line_costs_that_line_and_not_the_study(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = journal(tmp_path / "j")
+    before, lines = values(path), path.read_bytes().splitlines(keepends=True)
+    attributes = [i for i, line in enumerate(lines) if b"system_attr" in line and b'"op_code":3' in line]
+    lines[attributes[0]] = b"these are notes\n"
+    lines.insert(4, b"\n")
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(ValueError, match=r"Expecting|value"):
+        plain(path)
+    with caplog.at_level(logging.WARNING):
+        repair_storage(path)
+    assert "these are notes" in caplog.text
+    assert values(path) == before, "Optuna reads it again"
+
+
+def test_a_damaged_line_that_began_a_trial_does_not_shift_the_others(tmp_path: Path) -> None:
+    path = journal(tmp_path / "j")
+    before, lines = values(path), path.read_bytes().splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith(b'{"op_code":4'))
+    lines[first] = lines[first][:60].replace(b"{", b"#") + lines[first][60:]
+    path.write_bytes(b"".join(lines))
+    assert values_of(open_storage(path))[1:] == before[1:]
+    assert values(path)[1:] == before[1:]
+    assert len(optimize(lambda p: p["x"], SPACE, n_trials=5, storage=path).trials) == 5
+
+
+def values_of(storage: BaseStorage) -> list[float | None]:
+    return [trial.value for trial in optuna.load_study(storage=storage, study_name="lazybo").trials]
+
+
+def test_a_line_that_is_damaged_while_a_process_reads_costs_that_line(tmp_path: Path) -> None:
+    path = journal(tmp_path / "j")
+    storage = open_storage(path)
     with path.open("ab") as file:
         file.write(b"these are notes\n")
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"cannot be repaired.*these are notes"):
-        repair_storage(path)
-    assert path.read_bytes() == before
+    study = optuna.load_study(storage=plain(path), study_name="lazybo")
+    with pytest.raises(ValueError, match="Expecting"):
+        study.set_user_attr("a", 1)  # it is written, and then Optuna cannot read it
+    assert optuna.load_study(storage=storage, study_name="lazybo").user_attrs == {"a": 1}
+    assert optuna.load_study(storage=plain(path), study_name="lazybo").user_attrs == {"a": 1}
+
+
+# Tells a trial of the study in its first argument, and stops itself at the call that its second argument names.
+SUSPENDED = """
+import os, signal, sys
+import optuna
+from lazybo.study import journal
+from lazybo.study.store import open_storage
+path, name = sys.argv[1:]
+study = optuna.load_study(study_name="lazybo", storage=open_storage(path))
+trial = study.ask()
+whole = getattr(os, name)
+def stopped(file, *arguments, **options):
+    if name == "write" or (str(file) == path and arguments and arguments[0] & os.O_APPEND):
+        setattr(os, name, whole)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return whole(file, *arguments, **options)
+setattr(os, name, stopped)
+study.tell(trial, 7.0)
+study.set_user_attr("continued", True)
+"""
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("name", ["open", "write"])
+def test_a_suspended_writer_overwrites_nothing(name: str, torn: bool, tmp_path: Path) -> None:
+    """It is stopped after it has found the end of the file; others then take over its lock, and write."""
+    path = journal(tmp_path / "j")
+    if torn:
+        with path.open("ab") as file:
+            file.write(b'{"op_code":5,"worker_id":"killed')
+    command = [sys.executable, "-c", SUSPENDED, str(path), name]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        lock = JournalFileSymlinkLock(str(path), grace_period=3)
+        others = optuna.load_study(study_name="lazybo", storage=open_journal(str(path), lock))
+        for value in range(4):
+            others.tell(others.ask(), float(value))
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.wait(60) == 0, process.stderr and process.stderr.read()
+    expected = [0.0, 1.0, 2.0, 3.0]
+    for storage in (plain(path), open_storage(path)):
+        found = optuna.load_study(study_name="lazybo", storage=storage)
+        assert [trial.value for trial in found.trials][4:] == expected
+        assert found.trials[3].value == 7.0
+        assert found.user_attrs == {"continued": True}
+    assert not path.with_name("j.lock").is_symlink()
+
+
+def test_what_was_begun_under_a_lock_that_was_taken_over_is_begun_again(tmp_path: Path) -> None:
+    """Read and write are one step also for a process that was suspended in between."""
+    path = journal(tmp_path / "j")
+    ours = optuna.load_study(storage=open_journal(str(path)), study_name="lazybo")
+    others = optuna.load_study(
+        storage=open_journal(str(path), JournalFileSymlinkLock(str(path), grace_period=3)), study_name="lazybo"
+    )
+    ours.set_user_attr("count", 0)
+    seen = []
+
+    def count() -> None:
+        seen.append(ours.user_attrs["count"])
+        if len(seen) == 1:
+            others.set_user_attr("count", 10)  # waits, and takes the lock over
+        ours.set_user_attr("count", seen[-1] + 1)
+
+    Store(ours).change(count)
+    assert seen == [0, 10]
+    assert others.user_attrs["count"] == 11
 
 
 def test_the_path_of_a_journal_opens_it(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import Condition, Space, optimize, recommend, repair_storage, write_report
-from lazybo.study.databases import database_of, file_of, fill_cache, name_of, read_trials
+from lazybo.study.databases import all_trials, database_of, file_of, name_of, read_trials
 from lazybo.study.definition import Definition, open_study
 from lazybo.study.store import Store, database_url, has_studies, open_storage
 
@@ -310,18 +310,21 @@ def test_trials_that_are_read_at_once_are_those_that_optuna_reads(tmp_path: Path
     ours = read_trials(database, Store(study).study_id)
     assert [str(trial) for trial in ours] == [str(trial) for trial in theirs]  # NaN is not equal to itself
     assert [list(trial.params) for trial in ours] == [list(trial.params) for trial in theirs]
-    assert read_trials(database, 99) == []
+    with pytest.raises(KeyError):
+        read_trials(database, 99)
+    study = optuna.create_study(study_name="empty", storage=database)
+    assert read_trials(database, Store(study).study_id) == []
 
 
 def test_a_cache_that_was_filled_at_once_sees_what_happens_later(tmp_path: Path) -> None:
     study = full_study(tmp_path / "a.db")
     reader = optuna.load_study(study_name="full", storage=open_storage(tmp_path / "a.db"))
-    fill_cache(Store(reader).storage, Store(reader).study_id)
+    all_trials(Store(reader).storage, Store(reader).study_id)
     running = next(trial for trial in study.trials if trial.state == TrialState.RUNNING)
     study.tell(running.number, [3.0, 4.0])
     study.add_trial(optuna.trial.create_trial(values=[5.0, 6.0]))
-    fill_cache(Store(reader).storage, Store(reader).study_id)
-    found = reader.get_trials(deepcopy=False)
+    found = all_trials(Store(reader).storage, Store(reader).study_id)
+    assert [str(trial) for trial in found] == [str(trial) for trial in reader.get_trials(deepcopy=False)]
     assert found[running.number].values == [3.0, 4.0]
     assert found[-1].values == [5.0, 6.0]
     assert [trial.state for trial in found] == [trial.state for trial in study.trials]

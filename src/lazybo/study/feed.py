@@ -78,13 +78,14 @@ class Patience:
     driver: float = 30.0  # for a trial of one of our drivers: it is computing its proposal, or it is dead
     first_pause: float = 0.0005  # between two reads of the study; it doubles up to the last
     last_pause: float = 0.02
+    longest_pause: float = 1.0
 
 
 class Unannounced:
     """Running trials without an announcement, and since when each is awaited.
 
-    The time counts from when a trial was first seen here, since clocks of other hosts may differ. So a trial whose
-    process died is awaited once.
+    The time counts from when a trial was first seen here, since clocks of other hosts may differ, or from when one with
+    a lower number was announced, since each waits for those before it. So a trial whose process died is awaited once.
     """
 
     def __init__(self, patience: Patience | None = None) -> None:
@@ -93,22 +94,34 @@ class Unannounced:
 
     def is_awaited(self, trial: FrozenTrial) -> bool:
         """Whether to wait for this trial."""
+        now = time.monotonic()
         if trial.state != TrialState.RUNNING or trial.params or f"{SUGGESTION_KEY}:0" in trial.system_attrs:
-            self._since.pop(trial.number, None)
+            self._drop(trial.number, now)
             return False
-        now, by_driver = time.monotonic(), trial.system_attrs.get(DRIVER_KEY) is not None
+        by_driver = trial.system_attrs.get(DRIVER_KEY) is not None
         timeout = self._patience.driver if by_driver else self._patience.announcement
         return now - self._since.setdefault(trial.number, now) < timeout
 
-    def any_awaited(self, trials: Iterable[FrozenTrial]) -> bool:
-        """Whether to wait for any of these. The time of all of them begins."""
-        return sum(self.is_awaited(trial) for trial in trials) > 0
+    def awaited(self, trials: Iterable[FrozenTrial]) -> int:
+        """For how many of these to wait. The time of all of them begins; those that are not among them have ended."""
+        listed = {trial.number: trial for trial in trials}
+        for number in [each for each in self._since if each not in listed and each < max(listed, default=0)]:
+            self._drop(number, time.monotonic())
+        return sum([self.is_awaited(trial) for trial in listed.values()])
+
+    def _drop(self, number: int, now: float) -> None:
+        """Await a trial no longer. The time of those after it, which waited for it, begins again."""
+        if self._since.pop(number, None) is not None:
+            self._since |= {later: now for later in self._since if later > number}
 
     def wait(self, trials: Callable[[], Iterable[FrozenTrial]], sync: Callable[[], object]) -> None:
         """Sync with the study until none of these trials is awaited any more, or the time is over."""
-        deadline, pause = time.monotonic() + self._patience.driver, self._patience.first_pause
-        while time.monotonic() < deadline and self.any_awaited(trials()):
-            time.sleep(pause)
+        start, pause, before = time.monotonic(), self._patience.first_pause, 0
+        while (elapsed := time.monotonic() - start) < self._patience.driver and (count := self.awaited(trials())):
+            before = max(before, count)
+            # They announce one after the other: half of the time that the others take at this pace passes unread.
+            each = elapsed / (before - count) if count < before else 0.0
+            time.sleep(max(pause, min(each * max((count - 1) / 2, 0.1), self._patience.longest_pause)))
             pause = min(2 * pause, self._patience.last_pause)
             sync()
 

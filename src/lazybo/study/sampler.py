@@ -10,22 +10,17 @@ suggestion. It is not written if nothing was learned and no other process has a 
 The space is the union of all parameters seen. When each of them is active is inferred from the trials
 (`infer_space`).
 
-Processes on one machine share one model (`shared_sampler`).
+Every process has its own model. Processes know of each other by the trials in the study alone.
 """
 
-import hashlib
-import json
-import weakref
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -34,10 +29,9 @@ from lazybo.core import Array, checks
 from lazybo.gp import Kernel, Lag, Priors
 from lazybo.search import EarlierStudy, Options
 from lazybo.space import Belief, Predicate, Space, beliefs_of, believing, contains, only_value
-from lazybo.study.definition import UnstoredOptions, options_digest, read_earlier, unstored_options
+from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
-from lazybo.study.shared_sampler import Request, ask, place_of, serve
 from lazybo.study.store import Store, store_constraints
 from lazybo.study.structured import kinds_of
 from lazybo.study.trial import check_returned, directions_of, infer_space
@@ -186,18 +180,8 @@ class LazySampler(BaseSampler):
     ) -> dict[str, BaseDistribution]:
         """All parameters that any trial has had and that vary, each as in its latest trial."""
         reader = self._readers.of(study)
-        place = self._meeting_place(study, reader.state)
-        if place is not None:
-            served = self._ask_server(study, trial, place)
-            if served is not None:
-                space, params = served
-                if params:
-                    reader.state.served[trial.number] = params
-                return space
         with reader.lock:
             reader.read(study, trial.number)
-            if place is not None and reader.others_run:
-                self._serve(study, place)
             return reader.space
 
     def sample_relative(
@@ -207,92 +191,22 @@ class LazySampler(BaseSampler):
         if not search_space:
             return {}
         reader = self._readers.of(study)
-        served = reader.state.served.pop(trial.number, None)
-        if served is not None:
-            return served
         reader.own.add(trial.number)  # also if it was begun without `before_trial`
         with reader.lock:
             reader.read_once(study, trial.number)
-            return self._suggest(study, reader, trial, search_space)
-
-    def _suggest(
-        self,
-        study: Study,
-        reader: "StudyReader[_Known]",
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
-    ) -> dict[str, Any]:
-        """The suggestion for the trial that the study was read for. The reader is locked."""
-        reader.wait_for_earlier(study)
-        options, known = self._options_for(study, reader.state), reader.state
-        model = self._model(study, reader, options, search_space)
-        params = model.propose(trial.number)[0]
-        model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
-        # Other processes know what this trial will evaluate before it has asked for its parameters.
-        known.unstored = known.unstored or unstored_options(study, options, reader.trials)
-        always = reader.others_run or known.unstored.needed
-        written = model.announcement(trial.number, always=always, extra=known.unstored.attributes)
-        if written:
-            Store(study).set_trial_attributes(trial._trial_id, written)
-            known.unstored = UnstoredOptions({}, needed=False)
-        return params
-
-    # ------------------------------------------------- one model for several processes
-
-    def _meeting_place(self, study: Study, known: "_Known") -> Path | None:
-        """Where processes with the same options for the same study meet; None if the model cannot be shared."""
-        store = Store(study)
-        if self.feasible is not None or self.options.earlier or (store.database is None and store.file is None):
-            return None
-        if known.place is None:
-            seed = self.seed if self.seed is not None else 0  # a random one is as good as another
-            what = [store.name, store.study_id, study.study_name, options_digest(replace(self.options, seed=seed))]
-            known.place = place_of(hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20])
-        return known.place
-
-    def _ask_server(
-        self, study: Study, trial: FrozenTrial, place: Path
-    ) -> tuple[dict[str, BaseDistribution], dict[str, Any]] | None:
-        """The space and the suggestion for a trial from the process that has the model; None if there is none."""
-        answer = ask(place, {"number": trial.number}, partial(self._serve, study))
-        if answer is None:
-            return None
-        space = {name: json_to_distribution(text) for name, text in answer["space"].items()}
-        return space, {name: space[name].to_external_repr(number) for name, number in answer["params"].items()}
-
-    def _serve(self, study: Study, place: Path) -> None:
-        """Make the suggestions of other processes too, for as long as this sampler and the study are in use here."""
-        sampler, used = weakref.ref(self), weakref.ref(study)
-
-        def alive() -> tuple[LazySampler, Study]:
-            here, theirs = sampler(), used()
-            if here is None or theirs is None:
-                raise ReferenceError
-            return here, theirs
-
-        def arrived(request: Request) -> None:
-            here, theirs = alive()
-            here._readers.of(theirs).own.add(request["number"])  # nobody waits for its announcement
-
-        def answer(requests: Sequence[Request]) -> list[dict[str, Any] | None]:
-            here, theirs = alive()
-            return here._answers(theirs, requests)
-
-        serve(place, arrived, answer)
-
-    def _answers(self, study: Study, requests: Sequence[Request]) -> list[dict[str, Any] | None]:
-        """Suggestions for trials of several processes, by number, after one look at the study."""
-        reader = self._readers.of(study)
-        answers: list[dict[str, Any] | None] = []
-        with reader.lock:
-            reader.read(study, requests[0]["number"])
-            for request in requests:
-                reader.number = request["number"]
-                space, trial = reader.space, reader.trials[reader.number]
-                params = self._suggest(study, reader, trial, space) if space else {}
-                numbers = {name: space[name].to_internal_repr(value) for name, value in params.items()}
-                answers.append({"space": {n: distribution_to_json(d) for n, d in space.items()}, "params": numbers})
-        return answers
+            reader.wait_for_earlier(study)
+            options, known = self._options_for(study, reader.state), reader.state
+            model = self._model(study, reader, options, search_space)
+            params = model.propose(trial.number)[0]
+            model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
+            # Other processes know what this trial will evaluate before it has asked for its parameters.
+            known.unstored = known.unstored or unstored_options(study, options, reader.trials)
+            always = reader.others_run or known.unstored.needed
+            written = model.announcement(trial.number, always=always, extra=known.unstored.attributes)
+            if written:
+                Store(study).set_trial_attributes(trial._trial_id, written)
+                known.unstored = UnstoredOptions({}, needed=False)
+            return params
 
     def _options_for(self, study: Study, known: "_Known") -> Options:
         """The options for a study: the results of its earlier studies depend on its directions."""
@@ -439,5 +353,3 @@ class _Known:
     earlier: tuple[EarlierStudy, ...] | None = None  # once they were read
     unstored: UnstoredOptions | None = None
     warned: dict[str, object] = field(default_factory=dict)  # parameters that a warning was given about
-    place: Path | None = None  # where processes that share the model meet
-    served: dict[int, dict[str, Any]] = field(default_factory=dict)  # suggestions of the process with the model

@@ -26,10 +26,10 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core import codec, texts
 from lazybo.study.databases import (
+    all_trials,
     database_of,
     drop_cache,
     file_of,
-    fill_cache,
     name_of,
     repair_values,
     sqlite_url,
@@ -114,8 +114,7 @@ class Store:
         """All trials as they are now, by number. Raises a ValueError if one is damaged."""
         remedy = "use another study_name, or repair it in the database"
         with codec.readable(f"a trial of the study {self.study.study_name!r}", remedy, codec.NOT_JSON):
-            with_retries(partial(fill_cache, self.storage, self.study_id))
-            return with_retries(partial(self.storage.get_all_trials, self.study_id, deepcopy=False))
+            return with_retries(partial(all_trials, self.storage, self.study_id))
 
     def trial(self, trial_id: int) -> FrozenTrial:
         """One trial as it is now."""

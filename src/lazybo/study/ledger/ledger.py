@@ -148,7 +148,7 @@ class Ledger:
         can_refuse = self._store.database is not None or self._store.has_lock
         for _ in range(MAX_RACES if can_refuse else 0):
             try:
-                return self._create(expected, min(expected + 1, end()), params, mark(params))
+                return self._needed(self._create(expected, min(expected + 1, end()), params, mark(params)), end)
             except NumberTaken as taken:
                 expected = taken.number
                 proposed = again(expected)
@@ -161,14 +161,21 @@ class Ledger:
             return None  # the caller reads the study, and begins again if more trials are needed
         if can_refuse or reserved.number != expected:
             proposed = again(reserved.number)
-            if proposed is None and end() <= reserved.number:
-                # A number cannot be given back, so the trial is queued. Nobody evaluates it unless it is needed.
-                assert self._driver is not None, "people need every trial that they ask for"
-                self.put_back(reserved.trial_id, 0, self._driver)
+            if proposed is None and self._needed(reserved, end) is None:
                 return None
             params = params if proposed is None else proposed
         self._complete(reserved.trial_id, params, mark(params))
         return replace(reserved, params=params)
+
+    def _needed(self, entry: Entry, end: Bound) -> Entry | None:
+        """A new trial, or None if others have begun all that are needed while this process was suspended.
+
+        A number cannot be given back, so the trial is queued then. Nobody evaluates it unless it is needed.
+        """
+        if entry.number < end() or self._driver is None:  # people need every trial that they ask for
+            return entry
+        self.put_back(entry.trial_id, 0, self._driver)
+        return None
 
     def _create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> Entry:
         """Create a running trial with a number in [low, high); raise `NumberTaken` and change nothing if none is free.
