@@ -46,7 +46,7 @@ _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
 
 # Seconds between attempts while a storage is locked, full or unreachable, for example while a server restarts.
-RETRY_WAITS = (1, 2, 4, 8, 15, 30)
+RETRY_WAITS: tuple[float, ...] = (1, 2, 4, 8, 15, 30)
 # Seconds to wait for an SQLite file that another process writes to: during a run, and before it starts.
 SQLITE_TIMEOUT = 60
 OPENING_TIMEOUT = 10
