@@ -130,6 +130,11 @@ def test_operations_of_a_graph_are_equally_likely(rng: np.random.Generator) -> N
         check_counts(list(stored), even(["none", "a", "b"]))
 
 
+def test_one_part_of_a_mixture_is_as_likely_as_another(rng: np.random.Generator) -> None:
+    found = drawn(Mixture([*"abc"], at_most=1), rng)
+    check_counts([max(value, key=value.__getitem__) for value in found], even("abc"))
+
+
 # -------------------------------------------------------------------- other ways to draw
 
 
@@ -209,6 +214,25 @@ def test_values_of_a_belief_are_as_likely_as_it_says(name: str, rng: np.random.G
     low, high = space.axes["p"].edges  # type: ignore[attr-defined]
     grid = np.linspace(low, high, 20_001)[:, None]
     assert np.exp(space.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
+
+
+def test_choices_of_a_belief_are_as_likely_as_its_weights(rng: np.random.Generator) -> None:
+    """Those without a weight have 1."""
+    space = Space({"c": [*"abcd"]}, beliefs={"c": Belief(weights={"a": 5, "d": 0.5})})
+    weights = {"a": 5.0, "b": 1.0, "c": 1.0, "d": 0.5}
+    share = {each: (1 - DOUBT) * weight / 7.5 + DOUBT / 4 for each, weight in weights.items()}
+    points = believed_points(space, rng.random((DRAWN, space.draws)))
+    check_counts([params["c"] for params in space.decode_all(points)], share)
+
+
+def test_features_and_canonical_forms_change_no_draw(rng: np.random.Generator) -> None:
+    def known(params: dict[str, Any]) -> list[float]:
+        return [float(params["n"])]
+
+    space = Space({"n": (1, 50, "log"), "c": ["a", "b"]}, features=known, canonical=lambda params: params["n"])
+    found = space.decode_all(space.sample(rng, DRAWN))
+    check_counts([params["n"] for params in found], logarithmic(1, 50))
+    check_counts([params["c"] for params in found], even("ab"))
 
 
 # ----------------------------------------------------------------------- laws

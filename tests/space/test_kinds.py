@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from optuna.distributions import FloatDistribution
 
 from lazybo import Condition, Described, Graph, Mixture, Permutation, Space, Subset
 from lazybo.space.axis import Perturbation
 from lazybo.space.kinds import Structured
 from lazybo.space.structures import grouped, kind_of
-from tests.space.kinds import kinds, stored_values
+from tests.spaces import kinds, stored_values
 
 
 def is_inside(kind: Structured, x: np.ndarray) -> None:
@@ -95,7 +96,19 @@ def test_a_kind_is_read_back_from_json(kind: Structured) -> None:
     again = kind_of(json.loads(json.dumps(kind.to_plain())))
     assert again == kind
     assert hash(again) == hash(kind)
-    assert grouped({**kind.stored("p"), **kind.stored("q")}, {"p": kind}).keys() >= {"p", *kind.stored("q")}
+
+
+@given(kinds(), kinds(), st.permutations(["x", "p", "q"]))
+def test_stored_parameters_are_grouped_in_their_order(kind: Structured, other: Structured, names: list[str]) -> None:
+    parameters = {name: {"x": FloatDistribution(0, 1), "p": kind, "q": other}[name] for name in names}
+    stored = Space(parameters).distributions
+    found = grouped(stored, {"p": kind, "q": other})
+    assert [*found.items()] == [*parameters.items()]
+    # What is not there as a whole stays as it is.
+    alone = {"p": kind}
+    rest = {name: each for name, each in stored.items() if name not in other.stored("q")}
+    assert [*grouped(rest, {**alone, "q": other})] == [name for name in names if name != "q"]
+    assert grouped(stored, alone).keys() == {"x", "p", *other.stored("q")}
 
 
 @given(st.integers(0, 1000), st.integers(2, 6), st.data())

@@ -17,9 +17,11 @@ from optuna.distributions import (
     UniformDistribution,
 )
 
+from lazybo import Mixture
 from lazybo.space.boxes import box
 from lazybo.space.distributions import contains
 from lazybo.space.space import Condition, Space, as_space
+from tests.spaces import distributions, spaces
 
 SVM_OR_FOREST = {
     "model": CategoricalDistribution(["svm", "forest"]),
@@ -34,38 +36,6 @@ CONDITIONS = {
     "degree": Condition("kernel", ("poly",)),
     "trees": Condition("model", ("forest",)),
 }
-
-finite = st.floats(-1e3, 1e3)
-
-
-@st.composite
-def distributions(draw: st.DrawFn) -> BaseDistribution:
-    kind = draw(st.sampled_from(["float", "log", "step", "int", "int log", "int step", "choice", "single"]))
-    if kind in ("float", "log"):
-        low = draw(st.floats(1e-6, 1e3) if kind == "log" else finite)
-        high = low + draw(st.floats(1.0, 1e6))
-        return FloatDistribution(low, high, log=kind == "log")
-    if kind == "step":
-        step = draw(st.sampled_from([0.1, 0.25, 1.0, 3.0]))
-        low = draw(st.integers(-5, 5))
-        return FloatDistribution(low, round(low + step * draw(st.integers(1, 50)), 6), step=step)
-    if kind in ("int", "int log", "int step"):
-        low = draw(st.integers(1, 100) if kind == "int log" else st.integers(-100, 100))
-        step = draw(st.integers(2, 7)) if kind == "int step" else 1
-        return IntDistribution(low, low + step * draw(st.integers(1, 1000)), log=kind == "int log", step=step)
-    if kind == "choice":
-        choices = draw(
-            st.lists(
-                st.one_of(st.none(), st.booleans(), st.integers(2, 99), st.text(max_size=3)),
-                min_size=2,
-                max_size=6,
-                unique=True,
-            )
-        )
-        return CategoricalDistribution(choices)
-    return draw(
-        st.sampled_from([FloatDistribution(2.0, 2.0), IntDistribution(3, 3), CategoricalDistribution(["only"])])
-    )
 
 
 @st.composite
@@ -436,3 +406,61 @@ def test_the_older_kinds_of_distributions_are_read_like_the_newer_ones() -> None
     assert one.decode_all(points) == other.decode_all(points)
     middle = np.full(3, 0.5)
     assert box(one, middle, 0.5).decode_all(points) == box(other, middle, 0.5).decode_all(points)
+
+
+# ------------------------------------------------------------ laws of all spaces
+
+
+def points_of(space: Space, seed: int, count: int = 8) -> np.ndarray:
+    """Random points, some of which have moved."""
+    rng = np.random.default_rng(seed)
+    x = space.sample(rng, count)
+    if not space.dim:
+        return x
+    moved = space.repair(space.snap(space.perturbed(x[: count // 2], np.ones(space.dim), rng)), rng)
+    return np.vstack((moved, x[count // 2 :]))
+
+
+@given(spaces(), st.integers(0, 99))
+def test_configurations_are_written_read_and_placed(space: Space, seed: int) -> None:
+    """Also at once; with canonical forms, the point is that of the configuration that stands for it."""
+    for x, params in zip(points := points_of(space, seed), space.decode_all(points), strict=True):
+        space.check(params)
+        assert space.decode(x) == params
+        values = space.values(params)
+        assert space.values(space.plain(values)) == values
+        again = space.encode(params)
+        if space.canonical is None:
+            np.testing.assert_allclose(again, x, atol=1e-9)
+        np.testing.assert_allclose(space.encode(space.decode(again)), again, atol=1e-9)
+        some = space.encode_some(params)
+        assert np.isnan(some[space.dim - space.own :]).all()
+
+
+@given(spaces(finite=True))
+def test_small_spaces_are_listed_once_and_everything_drawn_is_listed(space: Space) -> None:
+    listed = [*space.listed()]
+    keys = {x.tobytes() for x in listed}
+    assert len(keys) == len(listed)
+    assert {x.tobytes() for x in points_of(space, 0, 40)} <= keys
+    if not (space.conditions or space.canonical):
+        assert space.size == len(listed)
+    for x in listed:
+        space.check(space.decode(x))
+
+
+@given(spaces(functions=False), st.integers(0, 99))
+def test_the_order_of_parameters_is_that_of_the_definition(space: Space, seed: int) -> None:
+    (params,) = space.decode_all(points_of(space, seed, 2)[:1])
+    assert [name for name in space.parameters if name in space.values(params)] == [*space.values(params)]
+    assert [name for name in space.distributions if name in params] == [*params]
+
+
+def test_a_mixture_that_was_read_can_be_written(rng: np.random.Generator) -> None:
+    """Shares are rounded: none is above the total."""
+    kind = Mixture([*"abcd"], total=100.0)
+    for _ in range(300):
+        stored = [0.0, 0.0, 0.0, float(rng.uniform(0, 100))]
+        space = Space({"m": kind})
+        params = space.plain({"m": kind.read(stored)})
+        space.check(params)

@@ -10,7 +10,7 @@ from typing import Any
 
 import optuna
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.study import Study
 from typer.testing import CliRunner
@@ -22,6 +22,7 @@ from lazybo.study.attributes import SEEN_KEY
 from lazybo.study.replaying import Replayed, replay
 from lazybo.study.seen import Opening, Seen, read_seen
 from lazybo.study.store import open_storage
+from tests.spaces import Problem, spaces
 
 SPACE = {"x": (-1.0, 1.0), "k": ["a", "b"]}
 
@@ -91,6 +92,27 @@ def test_every_suggestion_is_made_again(kind: str, tmp_path: Path) -> None:
     assert [each.again for each in found] == [each.params for each in found]
     # Three of one kind were given, and a final check ends as soon as one contender leads.
     assert len(found) >= (8 if kind == "confirmed" else 13)
+
+
+@pytest.mark.filterwarnings("ignore:the space has only")
+@settings(max_examples=6)
+@given(spaces(functions=False))
+def test_every_suggestion_is_made_again_in_any_space(space: lazybo.Space) -> None:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    problem = Problem(space)
+    study = lazybo.optimize(problem.value, space, n_trials=9, seed=0, progress=False)
+    found = list(replay(study))
+    assert len(found) == 9
+    assert not reasons(found)
+    assert [each.again for each in found] == [each.params for each in found]
+
+
+def test_structure_that_is_not_last_stays_where_it_is(tmp_path: Path) -> None:
+    space = {"o": lazybo.Permutation([*"abcd"]), "x": (0.0, 1.0)}
+    study = lazybo.optimize(
+        Problem(lazybo.Space(space)).value, space, n_trials=14, seed=1, progress=False, storage=tmp_path / "study.db"
+    )
+    assert not any(each.differs or each.missing for each in replay(study))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of fork()

@@ -194,7 +194,7 @@ class FeasibleSet:
     def completed(self, seed: int, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
         """A feasible configuration with the ``fixed`` values; the others are those of a point if that is feasible."""
         known = self._walked(seed)
-        distance = np.abs(np.nan_to_num(known, nan=2.0) - self._space.encode(fixed))
+        distance = np.abs(np.nan_to_num(known, nan=2.0) - self._space.encode_some(fixed))
         near = known[np.argsort(np.nansum(distance, axis=1), kind="stable")]
         candidates = np.vstack((x[None], near[: COMPLETIONS // 8], self._space.sample(rng, COMPLETIONS)))
         tried = 0

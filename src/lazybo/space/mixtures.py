@@ -86,9 +86,10 @@ class Mixture(Structured):
         return dict(zip(self.parts, self._scaled(shares).tolist(), strict=True))
 
     def _scaled(self, shares: Array) -> Array:
-        """Shares that add up to the total; to the last bit the same if they nearly do."""
+        """Shares that add up to the total, none above it; to the last bit the same if they nearly do."""
         total = shares.sum()
-        return shares if abs(total - self.total) <= EXACTLY * self.total else shares / total * self.total
+        near = abs(total - self.total) <= EXACTLY * self.total
+        return np.minimum(shares if near else shares / total * self.total, self.total)
 
     def make_axis(self) -> "MixtureAxis":
         """A new axis."""

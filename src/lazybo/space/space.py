@@ -189,6 +189,12 @@ class Space:
         ]
         return np.array([x for part in parts for x in part])
 
+    def encode_some(self, params: Mapping[str, Any]) -> Array:
+        """The point of a part of a configuration, (d,): NaN where it has no value, and for features."""
+        have = [name for name, stored in self.stored.items() if all(each in params for each in stored)]
+        place = self._encode({each: params[each] for name in have for each in self.stored[name]})
+        return np.append(place, np.full(self.own, np.nan))
+
     def key(self, x: Array, params: Mapping[str, Any] | None = None) -> Hashable:
         """What points of equivalent configurations share: what ``canonical`` returns, or else the point itself."""
         if self.derived is None or self.canonical is None:

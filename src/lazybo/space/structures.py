@@ -32,10 +32,12 @@ def kind_of(plain: Any) -> Structured:
 def grouped(
     distributions: Mapping[str, BaseDistribution], kinds: Mapping[str, Structured]
 ) -> dict[str, BaseDistribution | Structured]:
-    """Stored parameters as parameters of a space: those of a kind, if all are there, are one."""
-    parameters: dict[str, BaseDistribution | Structured] = {**distributions}
-    for name, kind in kinds.items():
-        stored = kind.stored(name)
-        if all(distributions.get(each) == distribution for each, distribution in stored.items()):
-            parameters = {each: given for each, given in parameters.items() if each not in stored} | {name: kind}
-    return parameters
+    """Stored parameters as parameters of a space, in their order: those of a kind, if all are there, are one."""
+    owner = {
+        each: name
+        for name, kind in kinds.items()
+        if all(distributions.get(each) == distribution for each, distribution in kind.stored(name).items())
+        for each in kind.stored(name)
+    }
+    names = dict.fromkeys(owner.get(each, each) for each in distributions)
+    return {name: kinds[name] if name in owner.values() else distributions[name] for name in names}
