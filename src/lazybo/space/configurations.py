@@ -57,7 +57,7 @@ class Configurations:
         self.distributions = _flat(stored)
         """The distributions of all parameters as a study has them."""
         self.conditions = _conditions(conditions)
-        self.optional = _names("optional", optional)
+        self.optional = names_in("optional", optional)
         if not self.parameters and not may_be_empty:
             raise ValueError("the space is empty: give at least one parameter")
         _check(self.parameters, self.conditions, self.optional)
@@ -173,7 +173,7 @@ def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Conditi
     return checked
 
 
-def _names(argument: str, names: Collection[str]) -> frozenset[str]:
+def names_in(argument: str, names: Collection[str]) -> frozenset[str]:
     """Names of parameters as a set."""
     if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{argument} must be a list of names of parameters, not {checks.shortened(names)}")

@@ -139,11 +139,9 @@ class FeasibleSet:
         """Raise a ValueError if no feasible point can be found."""
         if self._space.dim == 0:
             only = self._space.decode(np.zeros(0))
-            if not self.contains.holds(only):
-                raise ValueError(
-                    f"the only configuration of this space, {checks.shortened(only, 400)}, is not feasible"
-                )
-            return
+            if self.contains.holds(only):
+                return
+            raise ValueError(f"the only configuration of this space, {checks.shortened(only, 400)}, is not feasible")
         self._search(seed, 1)
 
     def is_empty(self, seed: int) -> bool:
@@ -206,9 +204,8 @@ class FeasibleSet:
             if len(params) == len(fixed):
                 raise ValueError(f"{checks.shortened(params, 400)} is not feasible")
         raise ValueError(
-            f"no feasible values were found for the parameters other than "
-            f"{checks.shortened(dict(fixed), 400)}: {tried:,} "
-            "were tried; change these values, or give all parameters"
+            f"no feasible values were found for the parameters other than {checks.shortened(dict(fixed), 400)}: "
+            f"{tried:,} were tried; change these values, or give all parameters"
         )
 
     # --------------------------------------------------------------- private

@@ -29,7 +29,7 @@ from lazybo.core import Array, checks
 from lazybo.gp import Column
 from lazybo.space.axis import Axis, Perturbation, axis_of
 from lazybo.space.beliefs import Belief, Believed, beliefs_of, check_belief, fitting
-from lazybo.space.configurations import Condition, Configurations
+from lazybo.space.configurations import Condition, Configurations, names_in
 from lazybo.space.derived import Canonical, Derived, Features
 from lazybo.space.distributions import contains, only_value
 from lazybo.space.kinds import Structured
@@ -131,7 +131,8 @@ class Space:
         self.own = 0
         """How many numbers at the end of a point are features of the user's function."""
         if features is not None or canonical is not None:
-            examples = self._examples()
+            random = self.sample(np.random.default_rng(0), EXAMPLES if self.axes else 1)
+            examples = [self.decode(x) for x in random]
             self.derived = Derived(known, features, canonical, examples)
             # A function of feasible configurations may fail for others.
             for each in examples[:CHECKED] if canonical is not None and feasible is None else ():
@@ -140,10 +141,6 @@ class Space:
             self.numeric = np.append(self.numeric, np.zeros(self.own, dtype=bool))
             self.levels = np.append(self.levels, np.full(self.own, np.inf))
         self.columns = _seen(by_axis, self.instead_of, () if self.derived is None else self.derived.columns)
-
-    def _examples(self) -> list[dict[str, Any]]:
-        """Random configurations, always the same."""
-        return [self.decode(x) for x in self.sample(np.random.default_rng(0), EXAMPLES if self.axes else 1)]
 
     def __eq__(self, other: object) -> bool:
         """Whether another space has the same parameters, conditions and predicate."""
@@ -398,9 +395,7 @@ def places_of(space: Space, condition: Condition) -> list[tuple[float, ...]]:
 
 def _replaced(names: Collection[str], parameters: Mapping[str, Any], features: Features | None) -> tuple[str, ...]:
     """The names of parameters that the model does not see, in the order of the parameters."""
-    if isinstance(names, str) or not isinstance(names, Collection):
-        raise ValueError(f"instead_of must be a list of names of parameters, not {checks.shortened(names)}")
-    for name in names:
+    for name in names_in("instead_of", names):
         if name not in parameters:
             raise ValueError(
                 f"instead_of names {checks.shortened(name)}; the parameters are {checks.shortened([*parameters], 200)}"
