@@ -200,19 +200,6 @@ def test_stops_instead_of_pausing(tmp_path: Path, options: dict) -> None:
     assert states.count(TrialState.PRUNED) + states.count(TrialState.COMPLETE) == 24
 
 
-def test_rare_checkpoints_repeat_epochs_which_count_once(tmp_path: Path) -> None:
-    results, scheduler, epochs = fit(tmp_path, space={"every": 4})
-    assert results.num_errors == 0
-    resumed = [each for each in epochs.values() if sum(begins for _, begins in each) > 1]
-    assert resumed
-    for trial in scheduler.study.trials:
-        assert sorted(trial.intermediate_values) == list(range(1, trial.last_step + 1))
-        assert all(value == loss(trial.params, step) for step, value in trial.intermediate_values.items())
-    for each in epochs.values():
-        assert all(epoch % 4 == 1 for epoch, begins in each if begins)
-    assert results.get_best_result().metrics["training_iteration"] == MAX_T
-
-
 def test_failures_retries_and_early_ends(tmp_path: Path) -> None:
     from ray import tune
 
@@ -233,27 +220,6 @@ def test_failures_retries_and_early_ends(tmp_path: Path) -> None:
     early = [t for t in scheduler.study.trials if t.state == TrialState.COMPLETE and t.last_step == 5]
     assert all(trial.params["rate"] < 1e-3 for trial in early)
     assert results.get_best_result().metrics["training_iteration"] == MAX_T
-
-
-def test_a_grid_has_a_bracket_too(tmp_path: Path) -> None:
-    from ray import tune
-
-    grid = {"rate": tune.grid_search([10.0 ** (-4 * i / 19) for i in range(20)])}
-    results, scheduler, epochs = fit(tmp_path, space=grid, num_samples=1)
-    assert len(results) == 20
-    assert sorted(map(len, epochs.values()))[:6] == [2] * 6  # the first rung
-    assert results.get_best_result().metrics["training_iteration"] == MAX_T
-    assert sum(map(len, epochs.values())) < 20 * MAX_T // 2
-    assert scheduler.study.best_value == results.get_best_result().metrics["loss"]
-
-
-def test_what_the_user_stops_is_complete(tmp_path: Path) -> None:
-    results, scheduler, _ = fit(tmp_path, stop={"training_iteration": 7})
-    assert max(each.metrics["training_iteration"] for each in results) == 7
-    ended = [trial for trial in scheduler.study.trials if trial.last_step == 7]
-    assert ended
-    assert all(trial.state == TrialState.COMPLETE for trial in ended)
-    assert all(len(trial.intermediate_values) == 7 for trial in ended)
 
 
 def test_a_value_that_is_not_finite_stops_a_training_for_good(tmp_path: Path) -> None:

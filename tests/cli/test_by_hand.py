@@ -185,16 +185,6 @@ def test_a_spreadsheet_runs_nothing_of_a_table_and_it_is_read_back() -> None:
     assert done("tell", "lab.db", "--table", "all.csv").startswith("8 unchanged;")
 
 
-def test_several_objectives_without_names_have_columns_of_their_own() -> None:
-    study = optuna.create_study(study_name="mine", storage="sqlite:///lab.db", directions=["minimize", "maximize"])
-    study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 1.0), n_trials=2)
-    lines = done("ask", "lab.db", "--csv").splitlines()
-    assert lines[0] == "number,x,values_0,values_1"
-    Path("plan.csv").write_text(f"{lines[0]}\n{lines[1].removesuffix(',,')},3,4\n")
-    assert done("tell", "lab.db", "--table", "plan.csv").startswith("trial 2 told;")
-    assert (exported()[2]["values_0"], exported()[2]["values_1"]) == ("3.0", "4.0")
-
-
 def test_a_correction_keeps_what_there_was_and_changes_the_model() -> None:
     asked(*SPACE, "-n", "6")
     for number in range(6):
@@ -249,18 +239,6 @@ def test_an_experiment_that_nobody_asked_for() -> None:
     assert (found[1]["params_t"], found[1]["value"], found[1]["user_attrs_note"]) == ("2.5", "0.4", "too dark")
 
 
-def test_deterministic_experiments_are_remembered_as_such() -> None:
-    asked(*SPACE, "--deterministic", "-n", "6")
-    for number in range(6):
-        done("tell", "lab.db", str(number), f"{(number - 3) ** 2}")
-    record = json.loads(done("show", "lab.db", "--json"))
-    assert record["recommended"]["number"] == record["best"]["number"] == 3
-    for more in ((), SPACE):
-        done("ask", "lab.db", *more)
-        done("report", "lab.db", "-o", "lab.html")
-        assert "the values have no noise" in Path("lab.html").read_text(), "the option was kept"
-
-
 def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> None:
     (first,) = asked(*SPACE)
     assert refused("tell", "lab.db", "0", "6.5", "--repeat").startswith("trial 0 has no result")
@@ -271,16 +249,6 @@ def test_a_second_measurement_of_an_experiment_is_kept_beside_the_first() -> Non
     study = optuna.load_study(study_name=None, storage="sqlite:///lab.db")
     assert [trial.value for trial in study.trials] == [6.5, 7.1]
     assert all(trial.params == first["params"] for trial in study.trials), "to the last bit"
-
-
-def test_storage_and_study_may_be_given_as_for_tune() -> None:
-    for study in ("one", "two"):
-        asked(study, *SPACE)
-    assert len(json.loads(done("ask", "--storage", "lab.db", "--study", "two", "--json"))) == 1
-    done("tell", "--storage", "lab.db", "--study", "two", "1", "-0.5")
-    done("tell", "lab.db", "--study", "two", "0", "0.25")
-    best = json.loads(done("best", "lab.db", "two", "--json"))
-    assert (best["number"], best["value"]) == (1, -0.5)
 
 
 def test_several_objectives_have_the_order_of_the_flags_and_their_values_names() -> None:
@@ -583,15 +551,6 @@ def test_a_journal_can_be_asked_and_told_but_not_corrected() -> None:
     result = call("tell", "lab.log", "0", "0.6", "--correct")
     assert result.exit_code == 2
     assert "in a database only" in result.stderr
-
-
-def test_any_optuna_study_can_be_asked() -> None:
-    study = optuna.create_study(study_name="mine", storage="sqlite:///lab.db", direction="maximize")
-    assert "the parameters of the study 'mine' are not known" in refused("ask", "lab.db")
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
-    (each,) = asked()
-    assert each["number"] == 3
-    assert 0 <= each["params"]["x"] <= 1
 
 
 def test_the_calls_in_the_table_of_the_page_run() -> None:

@@ -27,7 +27,7 @@ from lazybo import Condition, Limits, optimize, recommend
 from lazybo.cli.app import app
 from lazybo.cli.parameters import space_of, tables_of
 from lazybo.cli.plan import make_plan
-from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, named_place, settings_of
+from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp import Process
 from lazybo.programs import Program
 from lazybo.study import open_storage
@@ -300,15 +300,6 @@ def test_after_a_run_other_programs_of_this_process_may_start(tmp_path: Path) ->
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2
 
 
-def test_another_command_another_space_or_direction_is_refused() -> None:
-    assert tune("--", "train", "{x}").exit_code == 0
-    assert "tunes another command: train {x}" in refused(*shlex.split("tune --trials 9 --float x=-1:2 -- train -v {x}"))
-    assert "has another space" in refused(*shlex.split("tune --trials 9 --float x=-1:3 -- train {x}"))
-    assert "has the direction" in refused(*shlex.split("tune --maximize --trials 9 --float x=-1:2 -- train {x}"))
-    forced = call(*shlex.split("tune --force --trials 7 --float x=-1:2 -- train -v {x}"))
-    assert forced.exit_code == 0, forced.output
-
-
 def test_failures_go_on_until_there_are_too_many_in_a_row() -> None:
     result = tune("--max-failures", "3", "--", "sh", "-c", "exit 5", "{x}")
     assert result.exit_code == 1
@@ -375,15 +366,6 @@ def test_dashes_that_are_missing_before_a_program_are_named(words: str, hinted: 
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert ("; put -- before the program: -- sh ... (see lazybo --help)" in line) == hinted, line
-
-
-def test_a_mended_program_runs_with_the_same_command() -> None:
-    Path("train.sh").write_text('echo "$1" >&2\necho broken >&2\nexit 1\n')
-    program = ["--", "sh", "train.sh", "{x}"]
-    assert "6 failed" in tune(*program).stdout
-    Path("train.sh").write_text('echo "$1"\n')
-    assert "6 complete, 6 failed" in tune(*program).stdout
-    assert "6 complete, 6 failed" in tune(*program).stdout, "and no more than once"
 
 
 def test_failures_after_the_first_value_count() -> None:
@@ -577,17 +559,6 @@ def test_show_lists_studies_and_details_one() -> None:
     assert "did you mean 'second'?" in refused("show", "lazybo.db", "secnod")
 
 
-def test_the_table_of_studies_has_a_heading_for_each_column() -> None:
-    made()
-    second = made("second")
-    headings, *rows = (line.split() for line in call("show").stdout.splitlines())
-    assert headings[-5:] == ["waiting", "paused", "best", "last", "activity"]
-    shown = {row[0]: dict(zip(headings, row, strict=True)) for row in rows}
-    assert shown["second"]["complete"] == "7"
-    assert shown["second"]["paused"] == "0"
-    assert shown["second"]["best"] == f"{second.best_value:.6g}"
-
-
 def test_best_is_text_json_or_a_command_line() -> None:
     study = made()
     best = study.best_trial
@@ -683,24 +654,6 @@ def test_the_recommended_trial_is_printed_alone_with_its_flag() -> None:
     assert text.startswith(f"recommended trial {found.number}: expected")
     assert f"train --x={found.params['x']}" in text
     assert "--x=2.0" not in text
-
-
-def test_where_the_best_trial_is_recommended_nothing_more_is_printed() -> None:
-    study = made()
-    for command in ("best", "show"):
-        assert "recommended" not in call(command).stdout
-        found = json.loads(call(command, "--json").stdout)["recommended"]
-        assert (found["number"], found["reason"]) == (study.best_trial.number, None)
-    assert f"--x={study.best_params['x']}" in call("best", "--recommended", "--command").stdout
-
-
-def test_studies_without_a_model_have_a_best_trial_and_no_recommendation() -> None:
-    study = optuna.create_study(study_name="bare", storage=open_storage(DEFAULT_STORAGE))
-    study.add_trial(optuna.trial.create_trial(value=1.0))
-    assert "best 1 (trial 0)" in call("best").stdout
-    assert "best 1 (trial 0)" in call("show").stdout
-    assert json.loads(call("best", "--json").stdout)["recommended"] is None
-    assert "have no parameters, so there is no model of it" in refused("best", "--recommended")
 
 
 def test_a_run_ends_with_what_is_recommended() -> None:
@@ -864,21 +817,6 @@ def test_storage_and_study_may_be_given_as_for_tune(words: str) -> None:
     assert (result.exit_code, result.output) == (expected.exit_code, expected.output)
     message = refused(command, *kind, "k.db", "second", "--study", "first", *rest)
     assert message.startswith("'second' is one too many: the storage is 'k.db' and the study 'first'; give each once")
-
-
-@pytest.mark.parametrize(
-    ("words", "storage", "study"),
-    [
-        (["k.db", "second"], None, None),
-        ([None, None], "k.db", "second"),
-        (["k.db", None], None, "second"),
-        (["second", None], "k.db", None),
-    ],
-)
-def test_a_study_is_named_by_position_or_by_flags(
-    words: list[str | None], storage: str | None, study: str | None
-) -> None:
-    assert named_place(words, storage, study) == ("k.db", "second")
 
 
 def test_the_reference_names_every_setting() -> None:

@@ -186,15 +186,6 @@ def test_a_python_program_reports_is_pruned_and_resumed() -> None:
     assert found[5].last_step == 0, "it was ended at its first report"
 
 
-def test_awk_with_its_own_braces_writes_to_the_value_file_and_logs_nothing_else() -> None:
-    code = 'BEGIN {{ print (x - 1)^2 > ENVIRON["LAZYBO_VALUE_FILE"] }}'
-    command = ["tune", "--trials", "6", "--seed", "1", "--quiet", "--float", "x=0:3", "--", "awk", "-v", "x={x}", code]
-    done = call(*command)
-    assert done.stderr == ""
-    for trial in trials():
-        assert trial.value == pytest.approx((trial.params["x"] - 1) ** 2, rel=1e-4)
-
-
 def test_programs_that_hang_flood_fail_or_say_nothing_do_not_stop_the_run() -> None:
     program = script(
         "moody.sh",
@@ -258,19 +249,6 @@ def test_the_output_of_a_program_is_not_obeyed_by_the_terminal(terminal: "Callab
     assert "\x1b]" not in shown.shown
 
 
-def test_what_is_exported_to_a_terminal_is_not_obeyed(terminal: "Callable[..., Terminal]") -> None:
-    study = optuna.create_study(study_name="lazybo", storage="sqlite:///lazybo.db")
-    study.add_trial(optuna.trial.create_trial(value=1.0, user_attrs={"note": "\x1b]0;owned\x07"}))
-    assert "\x1b]0;owned" in run("export").stdout, "programs get what is there"
-    shown = terminal("export")
-    assert shown.wait() == 0
-    assert r"\x1b]0;owned\x07" in shown.shown
-    assert "\x1b]" not in shown.shown
-    shown = terminal("export", "--format", "parquet")
-    assert shown.wait() == 2
-    assert "give a file with -o" in shown.shown
-
-
 def test_a_driver_that_was_killed_is_resumed_and_its_programs_are_not_left_behind() -> None:
     program = script(
         "slow.sh",
@@ -307,18 +285,6 @@ def test_a_polite_end_leaves_no_program_behind() -> None:
     assert [trial.state.name for trial in trials()] == ["WAITING"]
 
 
-def test_a_polite_end_is_no_failure_of_a_function_that_runs() -> None:
-    Path("mine.py").write_text(
-        "import pathlib, time\ndef f(params):\n    pathlib.Path('begun').touch()\n    time.sleep(600)\n"
-    )
-    command = [*LAZYBO, "tune", "--trials", "5", "--float", "x=0:1", "mine:f"]
-    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(Path("begun").exists)
-    driver.terminate()
-    assert driver.wait(DEADLINE) == 128 + signal.SIGTERM
-    assert [trial.state.name for trial in trials()] == ["WAITING"]
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_polite_end_is_not_lost_in_a_finaliser() -> None:
     class Finalised:
@@ -335,19 +301,6 @@ def test_a_polite_end_is_not_lost_in_a_finaliser() -> None:
     with pytest.raises(SystemExit) as ended:
         run()
     assert ended.value.code == 128 + signal.SIGTERM
-
-
-def test_bad_input_is_one_line_and_exit_code_2() -> None:
-    for arguments, message in (
-        (["tune", "--trials", "3", "--float", "x=0:1", "--", "echo", "{y}"], "the placeholder {y} has no parameter"),
-        (["tune", "--flaot", "x=0:1"], "No such option: --flaot"),
-    ):
-        done = run(*arguments, code=2)
-        assert done.stdout == ""
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("lazybo: ")
-        assert message in line
-    assert not list(Path().iterdir())
 
 
 def test_the_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,21 +204,6 @@ def test_flags_and_the_file_are_a_conjunction(tmp_path: Any) -> None:
     assert settings_of([str(path)], FLAGS)["require"] == ["a <= 0.5", "b <= 0.1"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"require": ["a + c <= 1"]}, "no parameter 'c'"),
-        ({"require": [3]}, "require must be a list of strings"),
-        ({"require": ["a > 1"]}, "no feasible configuration was found: none of 81,920"),
-        ({"require": ["a + b <= 1"], "initial": [{"a": 0.7, "b": 0.7}]}, "initial configuration 0: .* is not feasible"),
-        ({"require": ["a / (b - b) <= 1"]}, "feasible cannot be evaluated .*ZeroDivisionError"),
-    ],
-)
-def test_a_wrong_requirement_is_found_in_the_plan(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_plan(settings_of(["m:f"], FLAGS | change))
-
-
 def test_choices_of_numbers_are_compared_as_numbers() -> None:
     assert holds("n * 2 <= 64", n=32)
     assert not holds("n * 2 <= 64", n=np.int64(33).item())

@@ -67,15 +67,6 @@ assert threads() == {2}, threads()
 """)
 
 
-def test_the_limit_holds_in_a_second_thread_after_the_first_has_used_it() -> None:
-    run("""
-assert threads_inside() == {1}
-assert in_a_thread(threads_inside) == {1}
-assert in_a_thread(threads_inside) == {1}
-assert threads() == {2}, threads()
-""")
-
-
 def test_the_last_one_to_leave_restores_whichever_thread_it_is() -> None:
     run("""
 inside, leave = threading.Event(), threading.Event()
@@ -97,15 +88,6 @@ assert threads() == {2}, threads()
 """)
 
 
-def test_the_limit_holds_while_another_thread_controls_threadpoolctl() -> None:
-    run("""
-import threadpoolctl
-threadpoolctl.threadpool_limits(2)
-assert in_a_thread(threads_inside) == {1}
-assert threads() == {2}, threads()
-""")
-
-
 def test_an_error_inside_ends_the_limit() -> None:
     run("""
 @one_thread()
@@ -119,15 +101,6 @@ for attempt in (fails, lambda: in_a_thread(fails)):
     except ZeroDivisionError:
         pass
     assert threads() == {2}, threads()
-""")
-
-
-def test_a_number_that_others_set_meanwhile_stays() -> None:
-    run("""
-import threadpoolctl
-with one_thread():
-    threadpoolctl.threadpool_limits(3)
-assert threads() == {3}, threads()
 """)
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from lazybo import Space
 from lazybo.gp.fit import MAX_POINTS, SECOND_START_EVERY, learn
-from lazybo.gp.kernels import Column, Matern52, Parameter, kernel_for
+from lazybo.gp.kernels import Column, Matern52, kernel_for
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.priors import NOISY, Priors, prior_kernel
 from lazybo.gp.targets import standardize
@@ -172,26 +172,6 @@ def test_pending_rows_are_not_learned_from(rng: np.random.Generator) -> None:
 def test_priors_that_are_none_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="the prior's"):
         Priors(**wrong)
-
-
-def test_too_few_observations_are_refused() -> None:
-    gp = LazyGP(Matern52([1.0]))
-    with pytest.raises(ValueError, match="at least 2 observations, but there are 0"):
-        learn(gp)
-    gp.append([[0.5], [0.6]], [1.0, 2.0])
-    with pytest.raises(ValueError, match="max_points"):
-        learn(gp, max_points=1)
-    assert gp.process.rebuilds == 0
-
-
-def test_a_parameter_without_a_prior_is_refused() -> None:
-    class Periodic(Matern52):
-        @property
-        def layout(self) -> list[Parameter]:
-            return [*super().layout[:-1], Parameter("period")]  # type: ignore[arg-type]
-
-    with pytest.raises(ValueError, match=r"no priors for the kernel's parameters \['period'\]"):
-        prior_kernel(Periodic([1.0]))
 
 
 def test_some_kinds_of_numbers_have_shorter_length_scales_than_others_in_the_same_space() -> None:

@@ -11,7 +11,6 @@ from lazybo.gp.fit import learn
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.marginal import evidence
-from lazybo.gp.posterior import CHUNK_ROWS
 from lazybo.gp.process import CACHED_ROWS, Process
 from lazybo.gp.targets import Targets, Transform, identity, standardize
 
@@ -108,16 +107,6 @@ def test_other_parameters_equal_a_new_process(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(gp.process.alpha, fresh.process.alpha, rtol=1e-6, atol=1e-6)
 
 
-def test_rows_with_known_variances_may_follow_other_parameters(rng: np.random.Generator) -> None:
-    x, y, variance = rng.random((12, 2)), 5 * rng.standard_normal(12), rng.random(12)
-    gp = LazyGP(Matern52([0.5, 0.5]), 1e-3, transform=standardize)
-    gp.append(x[:8], y[:8], variance=variance[:8])
-    gp.set_parameters(Matern52([0.3, 0.7]), 1e-2)
-    gp.append(x[8:], y[8:], variance=variance[8:])
-    scale = standardize(y[:8]).scale
-    np.testing.assert_allclose(gp.process.known_variances, variance / scale**2)
-
-
 def test_known_variances_equal_scikit_learn(rng: np.random.Generator) -> None:
     x, u = rng.random((40, 3)), rng.random((9, 3))
     variance = rng.random(40)
@@ -203,24 +192,6 @@ def test_pending_rows_lower_the_variance_and_leave_the_mean(rng: np.random.Gener
     np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-8)
 
 
-class Inconsistent(Matern52):
-    """A kernel that is not positive definite: the covariances of different sets of points are too large."""
-
-    excess = 2e-5
-
-    def between(self, z: np.ndarray, other: np.ndarray) -> np.ndarray:
-        return super().between(z, other) * (1.0 if other is z else 1.0 + self.excess)
-
-
-def test_the_cache_is_cleared_after_a_refactorisation(rng: np.random.Generator) -> None:
-    gp = LazyGP(Inconsistent(np.full(3, 0.05)), 1e-9)
-    gp.append(rng.random((20, 3)), rng.random(20))
-    gp.posterior(gp.X)
-    gp.append(gp.X[:1], [2.0])
-    assert gp.process.factor.refactorisations == 1
-    np.testing.assert_allclose(gp.process.whitened, gp.process.factor.solve_lower(gp.y), atol=1e-10)
-
-
 # ------------------------------------------------------ several outputs
 
 
@@ -242,16 +213,6 @@ def test_several_outputs_share_a_factor_and_each_is_as_alone(rng: np.random.Gene
     with pytest.raises(ValueError, match=r"targets must have shape \(1, 2\), but has shape \(1, 3\)"):
         process.append(u[:1], np.zeros((1, 3)))
     assert process.n == 90
-
-
-def test_the_likelihood_of_several_outputs_is_the_sum_of_theirs(rng: np.random.Generator) -> None:
-    x, targets = rng.random((30, 3)), rng.standard_normal((30, 2))
-    both, *singles = (Process(Matern52(np.ones(3)), 1e-3) for _ in range(3))
-    both.append(x, targets)
-    for output, single in enumerate(singles):
-        single.append(x, targets[:, output])
-    total = sum(single.log_marginal_likelihood() for single in singles)
-    assert both.log_marginal_likelihood() == pytest.approx(total, rel=1e-12)
 
 
 # ----------------------------------------------------------- gradients
@@ -345,16 +306,6 @@ def test_a_point_that_was_predicted_is_appended_in_linear_time(rng: np.random.Ge
     np.testing.assert_allclose(gp.process.factor.factor, fresh.process.factor.factor, atol=1e-9)
 
 
-def test_unchanged_targets_make_whitening_linear(rng: np.random.Generator) -> None:
-    gp = filled(rng, 600)
-    twin = gp.process.factor.solve_lower(gp.y)
-    np.testing.assert_allclose(gp.process.whitened, twin, atol=1e-10)
-    gp.append(rng.random((1, 3)), [2.0])
-    work = gp.process.factor.work
-    np.testing.assert_allclose(gp.process.whitened, gp.process.factor.solve_lower(gp.y), atol=1e-10)
-    assert gp.process.factor.work - work <= 0.5 * 601**2 + (CHUNK_ROWS + 1) * 601
-
-
 def test_samples_have_the_posterior_moments(rng: np.random.Generator) -> None:
     gp = filled(rng, 12)
     u = np.vstack((rng.random((5, 3)), gp.X[:2], gp.X[:1]))
@@ -373,20 +324,6 @@ def test_without_data_the_posterior_is_the_prior() -> None:
 
 
 # ------------------------------------------------------- hard, and bad, input
-
-
-@pytest.mark.parametrize("spread", [0.0, 1e-12])
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-@pytest.mark.parametrize("values", ["constant", "noise"])
-def test_a_thousand_duplicates(rng: np.random.Generator, spread: float, scale: float, values: str) -> None:
-    x = np.full((1000, 3), 0.3) + spread * rng.standard_normal((1000, 3))
-    y = scale * (np.ones(1000) if values == "constant" else rng.standard_normal(1000))
-    gp = LazyGP(Matern52(np.ones(3)), 1e-12, transform=standardize)
-    for part in np.array_split(np.arange(1000), 30):
-        gp.append(x[part], y[part])
-    prediction = gp.posterior_gradient(rng.random((20, 3)))
-    assert all(np.isfinite(part).all() for part in prediction)
-    assert np.isfinite(gp.log_marginal_likelihood())
 
 
 @pytest.mark.parametrize("dim", [1, 2, 10, 50])
@@ -506,23 +443,6 @@ def test_weights_do_not_depend_on_how_often_they_were_asked_for(rng: np.random.G
     once.set_targets(y)
     np.testing.assert_array_equal(often.whitened, once.whitened)
     np.testing.assert_array_equal(often.alpha, once.alpha)
-
-
-def test_other_wrong_calls_are_refused(rng: np.random.Generator) -> None:
-    gp = filled(rng)
-    with pytest.raises(ValueError, match="between 0 and 60"):
-        gp.truncate(61)
-    with pytest.raises(ValueError, match="same columns"):
-        gp.set_parameters(Matern52(np.ones(2)), 1e-3)
-    with pytest.raises(ValueError, match="the kernel must be one of"):
-        LazyGP(None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="noise must be a positive"):
-        gp.set_parameters(gp.kernel, 0.0)
-    with pytest.raises(ValueError, match="U must have 3 columns"):
-        gp.posterior(np.zeros((1, 2)))
-    with pytest.raises(ValueError, match=r"y must have shape \(60,\)"):
-        gp.replace_y(np.zeros(3))
-    assert gp.n == 60
 
 
 def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generator) -> None:

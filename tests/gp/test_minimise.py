@@ -46,22 +46,6 @@ def test_a_curved_valley_is_followed_to_its_end() -> None:
     np.testing.assert_allclose(found.x, 1.0, atol=1e-3)
 
 
-def test_with_the_true_hessian_a_few_evaluations_are_enough(rng: np.random.Generator) -> None:
-    hessian, center = quadratic(rng, 6)
-    center *= 0.1
-    counted = []
-
-    def function(x: np.ndarray) -> tuple[float, np.ndarray]:
-        counted.append(x)
-        return 0.5 * float((x - center) @ hessian @ (x - center)), hessian @ (x - center)
-
-    bounds = np.full(6, -9.0), np.full(6, 9.0)
-    found = minimise(function, np.zeros(6), *bounds, hessian, tolerance=1e-12, max_evaluations=50)
-    assert found.evaluations == len(counted) == 2
-    np.testing.assert_allclose(found.x, center, atol=1e-9)
-    assert minimise(function, center, *bounds, hessian, tolerance=1e-12, max_evaluations=50).evaluations == 1
-
-
 @pytest.mark.parametrize("wall", [np.inf, np.nan])
 def test_values_that_are_no_numbers_are_walls(wall: float) -> None:
     def function(x: np.ndarray) -> tuple[float, np.ndarray]:

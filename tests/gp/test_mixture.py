@@ -83,17 +83,6 @@ def test_moments_and_quantiles_are_those_of_draws(mixture: Posterior, rng: np.ra
     np.testing.assert_allclose(found.middle(), mean, atol=1e-7)
 
 
-def test_one_particle_is_a_process(mixture: Posterior, rng: np.random.Generator) -> None:
-    alone, u = Posterior(mixture.processes[:1]), rng.random((5, 2))
-    mean, variance = alone.leading.posterior(u)
-    np.testing.assert_array_equal(alone.posterior(u).mean, mean)
-    np.testing.assert_allclose(alone.posterior(u).variance, variance, rtol=1e-12)
-    np.testing.assert_allclose(
-        alone.components(u).quantiles([0.975])[0], mean + 1.959964 * np.sqrt(variance), atol=1e-6
-    )
-    np.testing.assert_array_equal(alone.smoothed(), alone.leading.smoothed())
-
-
 def test_leaving_one_out_is_what_the_others_predict(mixture: Posterior) -> None:
     found = mixture.left_out()
     for row in (0, 11):

@@ -4,12 +4,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.paper import tables
-from benchmarks.paper.architectures import CHECKPOINTS, FIELDS, METHODS, Networks, Run, run_all, simulate
-from benchmarks.paper.command import app
-from benchmarks.paper.common import read_rows
+from benchmarks.paper.architectures import CHECKPOINTS, METHODS, Networks, Run, run_all, simulate
 from lazybo import Graph
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_3x3")
@@ -47,33 +44,6 @@ def test_a_whole_run_continues_and_records_every_checkpoint() -> None:
     assert all(row["ms"] > 0 and row["megabytes"] > 10 for row in rows)
 
 
-def test_recorded_runs_are_not_run_again_and_make_a_table(tmp_path: Path) -> None:
-    path, said = tmp_path / "architectures.csv", list[str]()
-    runs = [Run("cells-cifar10", "choices", workers, seed, budget=110) for workers in (1, 20) for seed in range(2)]
-    for _ in range(2):
-        run_all(path, runs, said.append, toy_networks)
-    assert len(said) == 4
-    assert set(read_rows(path)[0]) == set(FIELDS)
-    table = tables.recorded(tmp_path)["architectures"]
-    assert "| cells-cifar10 | choices | 1 | 2/2 |" in table
-    assert "| cells-cifar10 | choices | 20 | 2/2 |" in table
-
-
 def test_numbers_at_full_size_are_in_a_folder_of_their_own(tmp_path: Path) -> None:
     run_all(tmp_path / "full" / "architectures.csv", [Run("cells-cifar10", "choices", 1, 0, 5)], print, toy_networks)
     assert list(tables.recorded(tmp_path)) == ["full/architectures"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--data", "gnn-proteins"), "--data must be some of cells-cifar10"),
-        (("--methods", "tree"), "--methods must be some of graph, choices, not tree"),
-        (("--parallel", "many"), "--parallel must be positive whole numbers"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None:
-    result = CliRunner().invoke(app, ["architectures", *arguments])
-    assert result.exit_code == 2
-    assert message in result.output
-    assert len(result.output.strip().splitlines()) == 1

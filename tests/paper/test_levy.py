@@ -1,7 +1,6 @@
 """The experiments without data, at toy size through the command, and the numbers that tables rest on."""
 
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +8,10 @@ import pytest
 from scipy.linalg import lapack
 from typer.testing import CliRunner
 
-import benchmarks.paper
 from benchmarks.paper import levy, tables, workers
 from benchmarks.paper.command import app
 from benchmarks.paper.common import (
     LABELS,
-    append_rows,
     first_at,
     improvements,
     optimizer_options,
@@ -57,37 +54,7 @@ def test_the_lag_experiment_end_to_end_and_again(tmp_path: Path) -> None:
     assert len(levy.lag_summary(tmp_path / "lag.csv", "ours")) == len(levy.LAGS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("levy", "--methods", "best"), "--methods must be some of naive"),
-        (("levy", "--seed-points", "1,few"), "--seed-points must be positive whole numbers"),
-        (("lenet", "--data", "nowhere"), "nowhere does not exist; give --data"),
-        (("resnet",), "CIFAR-10 is needed"),
-        (("tables", "--out", "nowhere"), "nothing is recorded in nowhere"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: tuple[str, ...], message: str) -> None:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 2
-    assert message in result.output
-    assert len(result.output.strip().splitlines()) == 1
-
-
 # ------------------------------------------------------------------------ numbers
-
-
-def test_a_recorded_course_is_the_course(tmp_path: Path) -> None:
-    run = levy.Run("ours", 1, 0, 50, 2)
-    best = np.repeat([-9.0, -2.5, -0.1234], [7, 13, 30])
-    history = levy.History(best, np.arange(50) * 0.5)
-    path = tmp_path / "levy.csv"
-    append_rows(path, levy.FIELDS, levy.rows_of(run, history))
-    (again,) = levy.recorded(path).items()
-    assert again[0] == run
-    np.testing.assert_allclose(again[1].best, best)
-    np.testing.assert_allclose(again[1].seconds, history.seconds)
-    assert levy.reached([again[1]], -1.0) == [21.0]
 
 
 def test_every_method_begins_from_the_same_seed_points() -> None:
@@ -162,32 +129,7 @@ def test_simulated_workers_find_the_best_and_sooner(method: str) -> None:
     assert four["hours"] < one["hours"]
 
 
-def test_simulations_are_recorded_once(tmp_path: Path) -> None:
-    path, said = tmp_path / "workers.csv", list[str]()
-    for _ in range(2):
-        workers.run_all(path, (1, 3), 2, said.append, table=toy_table(), targets=(91.0, 99.0), budget=27)
-    assert len(said) == 6
-    table = tables.workers_table(path)
-    assert "| 91 % | 3 | rounds |" in table
-    assert "| 99 % | 1 |  | inf (inf … inf) |" in table
-
-
 # ------------------------------------------------------------------- what is missing
-
-
-def test_without_torch_or_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("torch", "matplotlib"):
-        monkeypatch.setitem(sys.modules, module, None)
-    for module in ("networks", "figures"):
-        monkeypatch.delitem(sys.modules, f"benchmarks.paper.{module}", raising=False)
-        monkeypatch.delattr(benchmarks.paper, module, raising=False)
-    np.savez(tmp_path / "a.npz", x=np.zeros((30, 28, 28), np.uint8), y=np.zeros(30, int))
-    for arguments, missing in ((("lenet", "--data", str(tmp_path / "a.npz")), "torch"), (("figures",), "matplotlib")):
-        result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path)])
-        assert result.exit_code == 2
-        assert f"need {missing}" in result.output
-        assert f"pip install {missing}" in result.output
-        assert len(result.output.strip().splitlines()) == 1
 
 
 # ------------------------------------------------------------------- the paper's search
@@ -207,29 +149,7 @@ def test_the_paper_s_search_sees_the_expected_improvement_of_the_optimiser(metho
     assert math.log(reference.improvement(point)[0]) == pytest.approx(value, rel=1e-3)
 
 
-def test_the_gradient_of_the_paper_s_search() -> None:
-    reference = levy.seeded_optimizer(optimizer_options("lazy-scaled", levy.space(2)), 2, 6, 0, paper_search=True)
-    assert isinstance(reference, levy.PaperSearch)
-    x = np.array([0.4, 0.7])
-    _, slope = reference.negative(x)
-    steps = 1e-6 * np.eye(2)
-    numeric = [(reference.negative(x + h)[0] - reference.negative(x - h)[0]) / 2e-6 for h in steps]
-    np.testing.assert_allclose(slope, numeric, rtol=1e-4)
-
-
 # ------------------------------------------------------------------------ documents
-
-
-def test_tables_go_between_their_marks(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("before\n<!-- workers -->\nold\n<!-- /workers -->\nafter\n")
-    workers.run_all(tmp_path / "workers.csv", (1,), 1, print, table=toy_table(), targets=(91.0,))
-    for _ in range(2):
-        call("tables", "--out", tmp_path, "--into", page)
-    text = page.read_text()
-    assert text.startswith("before\n<!-- workers -->\n\n| accuracy |")
-    assert text.endswith("|\n\n<!-- /workers -->\nafter\n")
-    assert "old" not in text
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_records() -> None:

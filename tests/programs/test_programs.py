@@ -1,6 +1,5 @@
 """Programs as objectives: placeholders, output as it comes, and the end of everything that was started."""
 
-import itertools
 import json
 import os
 import pickle
@@ -21,8 +20,8 @@ from hypothesis import strategies as st
 from optuna.exceptions import TrialPruned
 
 from lazybo.programs import placeholders
-from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Lines, Reading, Step, Value
-from lazybo.programs.program import Program, end_survivor, running, start
+from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Reading, Step, Value
+from lazybo.programs.program import Program, end_survivor, running
 from lazybo.run import EvaluationFailed, Trial, TrialPaused, born
 from lazybo.run.presence import machine
 
@@ -113,27 +112,6 @@ def test_a_command_that_cannot_be_filled_is_refused(command: list[str], message:
 # ----------------------------------------------------------------------- output
 
 
-@given(st.lists(st.binary(max_size=5)), st.lists(st.integers(0, 40)))
-def test_lines_do_not_depend_on_how_they_arrive(parts: list[bytes], cuts: list[int]) -> None:
-    data = b"\n".join(parts)
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    lines = Lines()
-    found = [line for a, b in itertools.pairwise(edges) for line in lines.feed(data[a:b])]
-    found += lines.end()
-    expected = data.split(b"\n")
-    assert found == (expected[:-1] if expected[-1] == b"" else expected)
-
-
-def test_a_line_without_end_is_not_kept() -> None:
-    lines = Lines()
-    tracemalloc.start()
-    for _ in range(100):
-        assert not list(lines.feed(b"7" * (MAX_LINE // 10)))
-    assert tracemalloc.get_traced_memory()[0] <= 1.1 * MAX_LINE
-    tracemalloc.stop()
-    assert list(lines.feed(b"7\n8\n")) == [b"8"]
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -209,15 +187,6 @@ def test_a_key_or_a_regular_expression_finds_the_value(reading: Reading, line: b
 def test_a_reading_that_can_find_nothing_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         Reading(**options)
-
-
-def test_a_value_file_holds_a_number_lines_or_an_object_of_many_lines() -> None:
-    assert Reading().value_in(b"0.25\n") == Value(0.25)
-    assert Reading().value_in(b"epochs: 3\n0.5\n") == Value(0.5)
-    assert Reading().value_in(json.dumps({"value": 1, "step": 3}, indent=2).encode()) == Value(1.0, {"step": 3})
-    assert Reading().value_in(b"nothing") is None
-    assert Reading(key="a.b").value_in(json.dumps({"a": {"b": 2}}, indent=2).encode()) == Value(2.0, {"a": {"b": 2}})
-    assert ACCURACY.value_in(b"Accuracy: 1\nAccuracy: 2\nend\n") == Value(2.0)
 
 
 # ---------------------------------------------------------------------- program
@@ -354,19 +323,6 @@ def test_a_pruned_program_ends_with_all_its_children(tmp_path: Path) -> None:
     until(lambda: born(_child(tmp_path)) is None)
 
 
-def test_reports_come_while_the_program_runs(tmp_path: Path) -> None:
-    script = "import json, os, time\nprint(json.dumps({'step': 1, 'value': 2}))\n"
-    script += "while not os.path.exists('go'):\n    time.sleep(0.01)\nprint(3)"
-
-    class Go(Reporter):
-        def report(self, number: int, step: int, value: float) -> bool:
-            (tmp_path / "go").touch()
-            return super().report(number, step, value)
-
-    command = [sys.executable, "-c", script.replace("{", "{{").replace("}", "}}")]
-    assert program(tmp_path, *command)(Trial(0, {}, Go())) == {"value": 3.0}
-
-
 def test_what_a_program_leaves_running_holds_nobody_up_and_is_ended(tmp_path: Path) -> None:
     assert program(tmp_path, "sh", "-c", CHILD + "echo 4")(Trial(0, {})) == {"value": 4.0}
     until(lambda: born(_child(tmp_path)) is None)
@@ -459,15 +415,6 @@ def test_all_programs_end_with_their_run_and_none_begins_after(tmp_path: Path) -
 def test_the_terminals_interrupt_does_not_reach_a_program(tmp_path: Path) -> None:
     script = "import os; print(int(os.getsid(0) == os.getpid() and os.getpgrp() == os.getpid()))"
     assert program(tmp_path, sys.executable, "-c", script)(Trial(0, {})) == {"value": 1.0}
-
-
-def test_a_program_that_cannot_be_identified_does_not_run_on(tmp_path: Path) -> None:
-    """Its file could not be written, because the disk is full for example."""
-    started = tmp_path / "started"
-    command = ["sh", "-c", f"touch {started}; sleep 60"]
-    with pytest.raises(FileNotFoundError), (tmp_path / "stderr").open("wb") as stderr:
-        start(command, tmp_path / "gone", cwd=tmp_path, environment=os.environ, stderr=stderr)
-    assert not running()
 
 
 # -------------------------------------------------------------------- checkpoints

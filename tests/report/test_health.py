@@ -12,8 +12,8 @@ from lazybo import Matern52, Space
 from lazybo.gp import Posterior, Process, warping
 from lazybo.report import health
 from lazybo.report.facts import content_of
-from lazybo.report.predictions import Noise, Quality, noise_of, quality_of
-from lazybo.report.records import Failures, failures, reason_of
+from lazybo.report.predictions import Noise, Quality, quality_of
+from lazybo.report.records import Failures, reason_of
 from lazybo.search import Predictor
 from lazybo.study import FAILURE_KEY
 from tests.report.studies import mixed_study
@@ -56,16 +56,6 @@ def test_failures_are_counted_with_their_most_frequent_reason() -> None:
     assert level(health.many_failures(1, 2, reasons)) == "note", "too few to call many"
     assert level(health.many_failures(0, 10, [])) == "good"
     assert health.many_failures(0, 0, []) is None
-
-
-def test_failures_are_grouped_by_reason() -> None:
-    study = mixed_study(40)
-    found = failures(study.trials)
-    assert [(each.reason, each.numbers) for each in found] == [
-        ("CUDA out of memory <0>", [8, 26]),
-        ("CUDA out of memory <1>", [17, 35]),
-    ]
-    assert reason_of(study.trials[8]) == "CUDA out of memory <0>"
 
 
 @pytest.mark.parametrize(
@@ -173,18 +163,6 @@ def test_quality_is_that_of_models_refitted_without_each_value(sign: float) -> N
         squares += float(warp(sign * y[[i]])[0] - mean[0]) ** 2
     assert found.covered == pytest.approx(inside / 25)
     assert found.explained == pytest.approx(1 - squares / (25 * np.var(warp(sign * y))))
-
-
-def test_noise_is_in_the_units_of_the_objective() -> None:
-    rng = np.random.default_rng(6)
-    y = 100 * rng.standard_normal(400)
-    warp = warping(y)
-    process = Process(Matern52(np.array([1.0])), 0.25)
-    process.append(rng.random((400, 1)), warp(y))
-    found = noise_of(Predictor(Space({"x": FloatDistribution(0, 1)}), Posterior([process]), warp, 1.0))
-    assert found is not None
-    assert found.share == pytest.approx(0.25, rel=0.02)
-    assert found.deviation == pytest.approx(50, rel=0.25)
 
 
 def findings(study: optuna.Study) -> dict[str, str]:

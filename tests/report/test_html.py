@@ -15,7 +15,7 @@ from optuna.trial import TrialState, create_trial
 import lazybo
 from lazybo.report.facts import content_of
 from lazybo.report.html import escaped, number, page_of, write_report
-from lazybo.report.page_data import MOST_CURVES, MOST_STEPS, MOST_TRIALS, data_of
+from lazybo.report.page_data import MOST_TRIALS, data_of
 from lazybo.study import as_attributes
 from tests.report.studies import mixed_study, nasty_study, two_objectives
 
@@ -136,15 +136,6 @@ def test_a_report_says_what_is_missing(kind: str) -> None:
     assert ("failures" in page.sections) == (kind == "failed")
 
 
-def test_values_that_are_not_finite_are_left_out() -> None:
-    study = mixed_study(20)
-    study.add_trial(
-        create_trial(value=math.inf, params=study.trials[0].params, distributions=study.trials[0].distributions)
-    )
-    data = data_of(content_of(study))
-    assert data["trials"]["numbers"] == [t.number for t in study.trials[:-1] if t.state == TrialState.COMPLETE]
-
-
 def test_names_and_errors_are_text() -> None:
     text = page_of(content_of(nasty_study()))
     page = Outline(text)
@@ -194,21 +185,6 @@ def test_large_studies_are_thinned() -> None:
     assert len(drawn) == MOST_TRIALS
     assert drawn[: MOST_TRIALS // 2] == list(range(MOST_TRIALS // 2)), "all of the best ones"
     assert drawn[-1] == len(many) - 1
-
-
-def test_long_curves_are_thinned() -> None:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study()
-    for i in range(MOST_CURVES + 5):
-        reported = {step: float(i + step) for step in range(400 if i == 0 else 2)}
-        study.add_trial(create_trial(value=float(i), intermediate_values=reported))
-    found = data_of(content_of(study))["curves"]
-    assert found is not None
-    assert len(found["curves"]) == MOST_CURVES + 1
-    assert found["left"] == 4
-    longest = max(found["curves"], key=lambda each: len(each["points"]))["points"]
-    assert len(longest) == MOST_STEPS
-    assert [longest[0][0], longest[-1][0]] == [0, 399]
 
 
 def test_only_studies_have_reports(tmp_path: Path) -> None:

@@ -117,19 +117,6 @@ def test_the_picture_draws_each_curve_once_and_the_best_on_top() -> None:
     assert plots.as_bytes(figure, "svg").startswith(b"<?xml")
 
 
-def test_a_curve_with_values_that_are_not_finite_is_drawn() -> None:
-    study = optuna.create_study()
-    trial = study.ask()
-    trial.report(1.0, 1)
-    trial.report(math.nan, 2)
-    study.tell(trial, 1.0)
-    trial = study.ask()
-    trial.report(math.inf, 1)
-    record = records.learning_curves(study)
-    assert plots.as_bytes(plots.draw_curves(record, "diverged"), "png")
-    assert numbers("curves", study)["curves"][0]["values"] == [1.0, None]
-
-
 def test_a_study_without_reports_has_no_curves(tmp_path: Path) -> None:
     study = optuna.create_study(study_name="quiet")
     study.add_trial(optuna.trial.create_trial(value=1.0))

@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import optuna
 import pytest
 
-from lazybo import Optimizer, Prediction, write_report
+from lazybo import Optimizer, Prediction
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
@@ -152,41 +151,6 @@ def test_the_page_predicts_for_tried_values_of_structured_parameters(pages: Any)
 
 
 @pytest.mark.extra
-def test_the_page_refuses_a_kernel_that_it_does_not_know(pages: Any) -> None:
-    said = pages(mixed_study(20)).run(
-        """(() => {
-          const { model } = window.lazyboReport;
-          try {
-            new model.constructor({ ...model.data, kernel: "other" });
-          } catch (error) {
-            return error.message;
-          }
-        })()"""
-    )
-    assert said == 'this page cannot compute the kernel "other"'
-
-
-@pytest.mark.extra
-def test_of_many_rows_the_page_has_the_median_of_all_and_wider_intervals(pages: Any) -> None:
-    study = mixed_study(150, noise=0.1)
-    page, optimizer = pages(study, most=60), ours(study)
-    assert "uses 60 of them" in page.run("document.querySelector('#model .fine').textContent")
-    points = optimizer.space.sample(np.random.default_rng(8), POINTS)
-    found = page.run(
-        f"""{json.dumps(points.tolist())}.map((x) => {{
-          const {{ model }} = window.lazyboReport, {{ value, low, high }} = model.predict(model.objectives[0], x);
-          return [value, low, high];
-        }})"""
-    )
-    expected = optimizer.predict([optimizer.space.decode(x) for x in points])
-    value, low, high = np.array(found).T
-    np.testing.assert_allclose(value, [each.value for each in expected], atol=1e-6)
-    assert np.all(low <= np.array([each.low for each in expected]) + 1e-6)
-    assert np.all(high >= np.array([each.high for each in expected]) - 1e-6)
-    assert page.problems == []
-
-
-@pytest.mark.extra
 def test_sliders_move_the_prediction(pages: Any) -> None:
     study = mixed_study(80, conditional=True)
     page, optimizer = pages(study), ours(study)
@@ -257,32 +221,6 @@ def test_sliders_move_the_prediction(pages: Any) -> None:
     print(f"one move of a slider: {_milliseconds(page):.2f} ms")
 
 
-@pytest.mark.extra
-def test_a_trial_can_be_looked_at_and_loaded_into_the_model(pages: Any) -> None:
-    study = mixed_study(40)
-    page = pages(study)
-    # Where a completed trial is drawn in the course, by the page's own scales: dots have no element of their own.
-    where = page.run(
-        """(() => {
-          const svg = document.querySelector('[data-chart=course] svg');
-          svg.scrollIntoView({ block: 'center' });
-          const [first] = svg.querySelector('.dots').getAttribute('d').match(/M[-\\d.]+ [-\\d.]+/g);
-          const [x, y] = first.slice(1).split(' ').map(Number), box = svg.getBoundingClientRect();
-          return { x: box.x + x, y: box.y + y };
-        })()"""
-    )
-    page.click(where["x"], where["y"])
-    lines = page.run("[...document.querySelector('.tip').children].map((node) => node.textContent)")
-    number = int(lines[0].removeprefix("trial "))
-    trial = study.trials[number]
-    assert f"layers = {trial.params['layers']}" in lines
-    assert f"opt = {trial.params['opt']}" in lines
-    optimizer = ours(study)
-    expected = optimizer.predict(trial.params)
-    assert page.run(SHOWN) == pytest.approx([expected.value, expected.low, expected.high], abs=1e-3)
-    assert page.problems == []
-
-
 def _milliseconds(page: Page) -> float:
     """The median time from the event of a slider to the new text."""
     found: float = page.run(
@@ -343,15 +281,3 @@ def test_studies_with_next_to_nothing_open(pages: Any, trials: int) -> None:
     page = pages(mixed_study(trials))
     assert page.problems == []
     assert page.run("document.querySelectorAll('section').length") >= 2
-
-
-@pytest.mark.extra
-def test_a_page_of_many_rows_opens_at_once_and_then_computes(tmp_path: Path) -> None:
-    study = mixed_study(600)
-    started = time.monotonic()
-    with open_page(write_report(study, tmp_path / "page.html"), tmp_path) as page:
-        assert math.isfinite(page.run(SHOWN)[0]), "the median needs no factor"
-        page.run(READY)
-        assert all(map(math.isfinite, page.run(SHOWN)))
-        print(f"600 trials: {time.monotonic() - started:.1f} s in all, a slider {_milliseconds(page):.2f} ms")
-        assert page.problems == []

@@ -14,13 +14,12 @@ import optuna
 import pytest
 from scipy.special import ndtr
 
-from lazybo import Condition, Optimizer, Space
+from lazybo import Optimizer
 from lazybo.report import html
 from lazybo.report.facts import Content, ModelFacts, content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import (
     KERNELS,
-    active_if,
     as_json,
     data_of,
     encoded,
@@ -29,7 +28,7 @@ from lazybo.report.page_data import (
     widening,
 )
 from lazybo.study import model_of
-from tests.report.studies import mixed_study, two_objectives, with_earlier
+from tests.report.studies import mixed_study, with_earlier
 
 CORNER = math.sqrt(0.5)
 
@@ -188,20 +187,6 @@ def test_learning_first_changes_no_number(found: tuple[optuna.Study, Content]) -
     assert fresh.model.predict_feasible(params) == ours.optimizer.model.predict_feasible(params)
 
 
-def test_several_objectives_have_a_model_each() -> None:
-    content = content_of(two_objectives())
-    model, portable = model_of_page(content), content.portable
-    assert portable is not None
-    assert [each["sign"] for each in portable["objectives"]] == [1.0, -1.0]
-    params = content.facts.trials[3].params
-    x = model.optimizer.space.encode(params)[None]
-    for j, expected in enumerate(model.optimizer.model.predict_all(params)):
-        output = portable["objectives"][j]
-        mean = np.array(output["weights"]) @ components(portable, output, x)[0]
-        ours = output["sign"] * model.predictors[j].warping.inverse(mean)
-        assert ours[0] == pytest.approx(expected.value, rel=1e-7)
-
-
 @pytest.mark.parametrize("many", [False, True])
 def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
     study = with_earlier(many=many)
@@ -246,23 +231,6 @@ def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> N
 def test_doubles_are_the_same_after_base64() -> None:
     numbers = np.array([0.1, -0.0, np.nan, 5e-324, 1.7976931348623157e308])
     assert decoded(encoded(numbers)).tobytes() == numbers.tobytes()
-
-
-def test_parents_and_their_values_are_coordinates() -> None:
-    space = Space(
-        {"a": ["x", "y", "z"], "only": [3], "b": (1, 9), "c": (0.0, 1.0), "d": (0.0, 1.0), "e": (0.0, 1.0)},
-        conditions={
-            "b": Condition("a", ("x", "z")),
-            "c": Condition("b", (5,)),
-            "d": Condition("only", (3,)),
-            "e": Condition("b", (9, 11), outside=True),
-        },
-    )
-    assert active_if(space, "a") == []
-    assert active_if(space, "b") == [(0, [0.0, 2.0])]
-    assert active_if(space, "c") == [(1, [0.5]), (0, [0.0, 2.0])]
-    assert active_if(space, "d") == []
-    assert active_if(space, "e") == [(1, [1.0]), (0, [0.0, 2.0])]
 
 
 def test_data_has_no_markup_and_no_nan() -> None:

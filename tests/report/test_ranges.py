@@ -88,16 +88,6 @@ def test_a_free_range_contains_the_other_and_both_the_best(study: optuna.Study) 
             assert each.free.low <= each.at_best.low <= each.best <= each.at_best.high <= each.free.high
 
 
-def test_a_larger_distance_gives_wider_ranges_and_a_huge_one_everything(study: optuna.Study) -> None:
-    widths = []
-    for distance in (0.02, 0.1, 0.5, 1e6):
-        each = lazybo.ranges(study, distance=distance)["m"].at_best
-        assert each is not None
-        widths.append(each.high - each.low)
-    assert widths == sorted(widths)
-    assert widths[-1] == 1.0
-
-
 def test_the_limit_is_on_the_worse_side(study: optuna.Study, found: Ranges) -> None:
     worse = 1 if study.direction.name == "MINIMIZE" else -1
     assert found.limit == pytest.approx(found.best + worse * DISTANCE)
@@ -134,15 +124,6 @@ def test_measured_constraints_must_be_expected_to_hold() -> None:
     assert at_best is not None
     assert at_best.low > 0.1
     assert at_best.high > 0.6
-
-
-def test_structured_parameters_have_none() -> None:
-    def objective(params: dict[str, Any]) -> float:
-        return float(params["order"].index("a")) + params["x"]
-
-    space = {"order": lazybo.Permutation(["a", "b", "c"]), "x": (0.0, 1.0)}
-    study = lazybo.optimize(objective, space, n_trials=12, seed=0, progress=False)
-    assert list(lazybo.ranges(study)) == ["x"]
 
 
 def test_equal_values_and_one_trial() -> None:

@@ -3,20 +3,19 @@
 import json
 import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo import LazySampler, Limits, Optimizer, Prediction, Recommendation, optimize
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
-from lazybo.report.predictions import Advice, advise, predictor_of
+from lazybo.report.predictions import Advice, advise
 from lazybo.study import VARIANCE_KEY, most_promising
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -153,35 +152,12 @@ def test_the_best_trial_of_a_deterministic_objective_is_recommended(deterministi
             optimize(rugged, space, n_trials=12, limits=Limits(confirm=2), **options)
 
 
-def test_a_study_keeps_that_its_objective_is_deterministic(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"storage": tmp_path / "a.db", "seed": 0, "progress": False}
-    optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=6, sampler=LazySampler(deterministic=True), **options)
-    loaded = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'a.db'}")
-    assert predictor_of(loaded).exact
-    again = optimize(lambda x: x**2, {"x": (-1.0, 1.0)}, n_trials=7, **options)
-    assert not predictor_of(again).exact, "the last run counts, as for all options of the model"
-
-
 def test_trials_that_violate_a_constraint_are_not_recommended() -> None:
     study = optuna.create_study()
     for i in range(6):
         attributes = {"constraints": [1.0 if i < 2 else -1.0]}
         add(study, float(i), params={"x": i / 2}, system_attrs=attributes)
     assert study.best_trial.number == lazybo.recommend(study).number == 2
-
-
-def test_trials_of_another_space_are_left_out() -> None:
-    def objective(kind: str) -> float:
-        return {"a": 0.0, "b": 1.0}[kind]
-
-    study = optimize(objective, {"kind": ["a", "b"]}, n_trials=2, seed=0, progress=False)
-    space = {"kind": CategoricalDistribution(["a", "b"]), "more": IntDistribution(0, 9)}
-    add(study, -1.0, params={"more": 3}, distributions={"more": space["more"]})
-    found = lazybo.recommend(study)
-    assert found.params == {"kind": "a"}
-    advice = advise(study)
-    assert advice.expected is None
-    assert advice.reason == f"the model does not cover trial 2; use trial {found.number}"
 
 
 def test_a_study_in_which_nothing_varies_recommends_what_there_is() -> None:
@@ -235,18 +211,6 @@ def test_close_values_are_shown_with_equally_many_digits() -> None:
     reason = Advice(ours, best, Prediction(54.0004, 53.9, 54.1), maximize=False).reason
     assert reason is not None
     assert "measured 53.98, but the model expects 54.00 there: perhaps luck" in reason
-
-
-def test_a_value_that_was_too_bad_is_bad_luck() -> None:
-    study = optuna.create_study()
-    for x in np.linspace(-5, 5, 21).tolist():
-        add(study, x**2 if x else 0.5, 1.0 if not x else 1e-4, params={"x": x})
-    advice = advise(study)
-    assert study.best_trial.value == 0.25
-    assert advice.recommendation.number == 10
-    assert advice.reason is not None
-    assert advice.reason.startswith("trial 10 measured 0.5, but the model expects")
-    assert advice.reason.endswith("luck; use trial 10")
 
 
 def test_looking_writes_nothing() -> None:

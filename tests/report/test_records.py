@@ -15,7 +15,6 @@ from optuna.trial import TrialState, create_trial
 
 from lazybo import LazySampler, optimize, recommend
 from lazybo.cli.files import draw
-from lazybo.gp import warping
 from lazybo.report import plots, predictions, records
 
 SPACE = {
@@ -194,28 +193,6 @@ def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Pa
         draw("slices", study, tmp_path / "p.png")
 
 
-def test_the_picture_of_importances_has_a_bar_for_each_parameter_the_largest_on_top(drawn: optuna.Study) -> None:
-    found = predictions.importances(drawn)
-    (axes,) = plots.draw_importances(found, "title").axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == list(found)
-    assert [bar.get_width() for bar in axes.patches] == list(found.values())
-    top, *_, bottom = (label.get_position()[1] for label in axes.get_yticklabels())
-    assert axes.transData.transform((0, top))[1] > axes.transData.transform((0, bottom))[1]
-    (axes,) = plots.draw_importances({f"p{i}": 1 / 50 for i in range(50)}, "title").axes
-    assert len(axes.patches) == plots.BARS
-    assert axes.get_title(loc="right") == "10 more parameters with less"
-
-
-@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
-def test_unwarping_undoes_warping(scale: float, rng: np.random.Generator) -> None:
-    for values in (rng.normal(size=50), np.exp(3 * rng.normal(size=50)), np.zeros(3), -np.exp(rng.normal(size=50))):
-        warped = warping(scale * values)
-        np.testing.assert_allclose(
-            warped.inverse(warped(scale * values)), scale * values, rtol=1e-9, atol=1e-12 * scale
-        )
-        assert np.isfinite(warped.inverse(np.array([-1e6, 1e6]))).all()
-
-
 EXTREMES: dict[str, Callable[[float], float]] = {
     "tiny": lambda x: 1e-300 * (x - 0.3) ** 2,
     "huge": lambda x: 1e308 * ((x - 0.3) ** 2 - 0.5),
@@ -254,23 +231,6 @@ def test_extreme_values_are_optimised_modelled_and_drawn(kind: str, by: str) -> 
 # ---------------------------------------------------------------- texts and ticks
 
 
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [(1e-6, 1e-5), (1e-12, 1e3), (1e-4, 0.1), (3e-3, 3.5e-3), (8, 512), (1, 10_000), (2e-5, 9e-5), (1e-200, 1e200)],
-)
-def test_labels_of_a_logarithmic_axis_do_not_overlap(low: float, high: float) -> None:
-    places = [low, math.sqrt(low) * math.sqrt(high), high]
-    curve = [0.0, 1.0, 2.0]
-    slices = [predictions.Slice("x", False, True, places, curve, curve, curve, [(low, 0.0)], (low, 0.0))] * 3
-    figure = plots.draw_slices(slices, "title")
-    figure.canvas.draw()
-    for axes in figure.axes:
-        labels = [label for label in axes.get_xticklabels(which="both") if label.get_text()]
-        boxes = sorted(label.get_window_extent().intervalx.tolist() for label in labels)
-        assert len(boxes) >= 2, "an axis needs two numbers to be read"
-        assert all(left[1] < right[0] for left, right in itertools.pairwise(boxes)), [x.get_text() for x in labels]
-
-
 def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
     study = optuna.create_study(study_name="$\\frac{$ \x1b]0;x\x07")
     names = ["$\\alpha_{$", "a_1^{", "\\$5$ \\"]
@@ -291,15 +251,6 @@ def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
         assert "\x1b" not in svg
     for name in names:
         assert sum(f"<!-- {name} -->" in svg for svg in pictures) == 3, name
-
-
-def test_one_value_beyond_the_range_is_one_value() -> None:
-    values = [float(i) for i in range(20)]
-    for far, text in (([1e9], "1 value lies beyond this range"), ([1e9, 2e9], "2 values lie beyond this range")):
-        shown = [*values, *far]
-        record = records.History(list(range(len(shown))), shown, shown, [], [])
-        (axes,) = plots.draw_history(record, "title").axes
-        assert axes.get_title(loc="right") == text
 
 
 def test_the_history_marks_the_recommended_trial_with_its_interval(drawn: optuna.Study) -> None:

@@ -5,7 +5,6 @@ import pickle
 import socket
 import threading
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client
 
 import optuna
 import pytest
@@ -83,20 +82,6 @@ def test_what_cannot_be_understood_or_sent_is_an_error_at_once(capfd: pytest.Cap
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_many_workers_report_at_once() -> None:
-    reporter = Threshold()
-    with listening(reporter, "127.0.0.1") as sent:
-        workers = [
-            threading.Thread(target=lambda n=n: [pickle.loads(pickle.dumps(sent)).report(n, s, 0.0) for s in range(5)])
-            for n in range(20)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    assert sorted(reporter.seen) == [(n, s, 0.0) for n in range(20) for s in range(5)]
-
-
 def test_a_client_without_the_secret_is_rejected_and_workers_are_answered() -> None:
     reporter = Threshold()
     with listening(reporter, "127.0.0.1") as sent:
@@ -166,16 +151,6 @@ def test_workers_are_answered_while_other_clients_are_silent() -> None:
         client.close()
 
 
-def test_a_client_that_does_not_authenticate_is_disconnected_after_a_while() -> None:
-    with listening(Threshold(), "127.0.0.1", ConnectionLimits(authentication_timeout=0.2)) as sent:
-        client = socket.create_connection(sent.address, timeout=20)
-        while client.recv(1000):
-            pass
-        assert answered(sent, 1)
-        assert answered(sent, 1)  # a worker may be silent for as long as it likes
-        client.close()
-
-
 def test_the_number_of_unauthenticated_connections_is_limited() -> None:
     limits = ConnectionLimits(authentication_timeout=1000.0, max_unauthenticated=3, min_age=0.05)
     with listening(Threshold(), "127.0.0.1", limits) as sent:
@@ -186,29 +161,6 @@ def test_the_number_of_unauthenticated_connections_is_limited() -> None:
             pass
     for client in clients:
         client.close()
-
-
-def test_a_worker_that_dies_in_the_middle_of_a_message_disturbs_nobody() -> None:
-    reporter = Threshold()
-    with listening(reporter, "127.0.0.1") as sent:
-        dying = Client(sent.address, authkey=sent.secret)
-        dying.send(("report", 1, 0, 1.0))
-        assert dying.recv() is False
-        os.write(dying.fileno(), b"\0\0\0\x40half")
-        dying.close()
-        assert answered(sent, 2)
-    assert reporter.seen == [(1, 0, 1.0), (2, 0, 1.0)]
-
-
-def test_all_connections_end_with_the_run() -> None:
-    with listening(Threshold(), "127.0.0.1") as sent:
-        client = socket.create_connection(sent.address)
-        assert answered(sent, 1)
-        talking = [thread for thread in threading.enumerate() if "_serve" in thread.name]
-    for thread in talking:
-        thread.join(timeout=20)
-        assert not thread.is_alive()
-    client.close()
 
 
 def test_a_connection_that_breaks_costs_no_report() -> None:

@@ -9,13 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import optuna
 import pytest
 
-import lazybo
 from lazybo.run.checkpoints import (
     CHECKPOINTS_KEY,
     OWNER,
@@ -60,18 +58,6 @@ def test_a_step_without_a_change_is_no_checkpoint(tmp_path: Path) -> None:
         assert (second.step, second.value) == (2, 8.0)
         second.save(3, 7.0)
         assert second.step == 2, "what was restored is no change either"
-
-
-def test_before_a_copy_is_made_and_only_then_its_owner_is_asked(tmp_path: Path) -> None:
-    """The values up to this step are written first: a checkpoint must not be ahead of its study."""
-    asked: list[int] = []
-    with opened(tmp_path, 0, copies=True) as checkpoint:
-        checkpoint.before_copy = lambda: asked.append(len(list(place_of(tmp_path, 0).glob(f"{SAVED}-*"))))
-        checkpoint.save(1, 9.0)
-        assert asked == []
-        (checkpoint.folder / "state").write_text("2")
-        checkpoint.save(2, 8.0)
-        assert asked == [0]
 
 
 def test_a_file_that_is_written_again_at_once_is_a_change(tmp_path: Path) -> None:
@@ -134,13 +120,6 @@ def test_a_trial_that_ended_keeps_what_it_wrote(tmp_path: Path) -> None:
     tidy(tmp_path, 0)
     tidy(tmp_path, 1)  # a trial that never began
     assert files(place_of(tmp_path, 0)) == {"files/model": "weights"}
-
-
-def test_a_program_gets_its_folder_as_it_is(tmp_path: Path) -> None:
-    with opened(tmp_path, 0, copies=False) as first:
-        (first.folder / "state").write_text("1")
-    with opened(tmp_path, 0, copies=False) as second:
-        assert files(second.folder) == {"state": "1"}
 
 
 def test_where_checkpoints_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,19 +257,6 @@ def test_a_damaged_state_is_no_checkpoint_and_one_warning(
     assert "starts from its first step" in said
 
 
-@pytest.mark.parametrize("missing", ["step", "value", "copy"])
-def test_a_state_that_lacks_something_is_no_checkpoint(
-    missing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    state = saved_twice(tmp_path) / STATE
-    state.write_text(
-        json.dumps({name: each for name, each in json.loads(state.read_text()).items() if name != missing})
-    )
-    with opened(tmp_path, 0, copies=True) as checkpoint:
-        assert (checkpoint.step, files(checkpoint.folder)) == (0, {})
-    assert len(caplog.messages) == 1
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -321,37 +287,6 @@ def test_a_damaged_owner_is_no_owner_and_one_warning(
     assert str(place_of(tmp_path, 0) / OWNER) in said
     with opened(tmp_path, 0, copies=True) as checkpoint:
         assert checkpoint.step == 3
-
-
-def test_an_owner_that_is_damaged_meanwhile_does_not_end_the_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with opened(tmp_path, 0, copies=True) as first:
-        for step in (1, 2):
-            (place_of(tmp_path, 0) / OWNER).write_text("{}")
-            (first.folder / "state").write_text(str(step))
-            first.save(step, 1.0)
-            assert first.step == step
-    assert not (place_of(tmp_path, 0) / OWNER).exists()
-    assert "owner.json" in caplog.text
-
-
-@pytest.mark.parametrize("value", [{"loss": 1.0}, [1.0, 2.0], {"value": "low"}, {"value": []}])
-def test_a_value_of_another_objective_is_no_checkpoint(value: object, tmp_path: Path) -> None:
-    """A run ends if a training gives no number. An edited file must not look like that."""
-
-    def train(x: float, checkpoint: Path) -> Generator[float, None, None]:
-        epoch = int((checkpoint / "epoch").read_text()) if (checkpoint / "epoch").exists() else 0
-        while epoch < 3:
-            epoch += 1
-            (checkpoint / "epoch").write_text(str(epoch))
-            yield x + epoch
-
-    with opened(tmp_path, 0, copies=True) as checkpoint:
-        (checkpoint.folder / "epoch").write_text("3")
-        checkpoint.save(3, value)
-    study = lazybo.optimize(train, {"x": (0.0, 1.0)}, n_trials=1, max_steps=3, checkpoints=tmp_path, progress=False)
-    assert study.best_value == study.best_params["x"] + 3
 
 
 def test_what_0_1_0_wrote_is_read(tmp_path: Path) -> None:
@@ -488,15 +423,6 @@ def test_what_a_kill_left_of_a_copy_is_removed_with_the_next_one(tmp_path: Path)
     assert len(list(place_of(tmp_path, 0).glob(f"{SAVED}-*"))) == 1
 
 
-def test_a_training_runs_although_its_owner_cannot_be_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (place_of(tmp_path, 0) / OWNER).mkdir(parents=True)
-    with opened(tmp_path, 0, copies=True) as first:
-        (first.folder / "state").write_text("1")
-        first.save(1, 1.0)
-        assert first.step == 1
-    assert "owner.json" in caplog.text
-
-
 @pytest.mark.parametrize("kept", [7, ["a"], {}])
 def test_an_edited_folder_of_a_study_is_one_error_that_names_it(kept: object, tmp_path: Path) -> None:
     study = optuna.create_study(storage=open_storage(tmp_path / "a.db"), study_name="net")
@@ -504,24 +430,6 @@ def test_an_edited_folder_of_a_study_is_one_error_that_names_it(kept: object, tm
     with pytest.raises(ValueError, match=r"the attribute 'lazybo:checkpoints' of the study 'net' must be .*; give"):
         checkpoint_root(study, None)
     assert checkpoint_root(study, tmp_path / "b") == tmp_path / "b"
-
-
-def test_a_file_that_is_written_again_at_once_is_a_change_although_the_clock_is_a_day_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The files of a shared file system have the time of its server, which no host's clock need agree with."""
-    ahead = 24 * 3600 * 10**9
-    real = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: real() + ahead)
-    with opened(tmp_path, 0, copies=True) as checkpoint:
-        state = checkpoint.folder / "state"
-        state.write_text("1")
-        checkpoint.save(1, 9.0)
-        before = state.stat()
-        state.write_text("2")
-        os.utime(state, ns=(before.st_atime_ns, before.st_mtime_ns))  # within one tick of the server's clock
-        checkpoint.save(2, 8.0)
-        assert checkpoint.step == 2
 
 
 def test_a_training_that_starts_on_a_full_disk_waits_for_room(
@@ -581,37 +489,6 @@ def test_folders_that_are_nested_very_deeply_are_no_checkpoint(
         assert before == 2
         assert "the training starts from its first step" in caplog.text
     subprocess.run(["rm", "-rf", str(place)], check=True)
-
-
-@pytest.mark.extra
-def test_what_cannot_be_removed_is_not_taken_for_the_last_step(tmp_path: Path) -> None:
-    """A file that another machine has open stays, as what is mounted there: the training found files of a later step.
-
-    It started from its first step although there was a good copy.
-    """
-    saved_once(tmp_path)
-    files_of_later = place_of(tmp_path, 0) / "files"
-    (files_of_later / "state").write_text("2, not yielded yet")
-    script = "mount --bind files files && mount -o remount,ro,bind files && exec "
-    program = "import pathlib, sys\nfrom lazybo.run.checkpoints import opened\n"
-    program += "with opened(pathlib.Path(sys.argv[1]), 0, copies=True) as checkpoint:\n"
-    program += "    print(checkpoint.step, (checkpoint.folder / 'state').read_text())"
-    inside = ["unshare", "--mount", "sh", "-ec", script + '"$@"', "sh", sys.executable, "-c", program, str(tmp_path)]
-    done = subprocess.run(inside, cwd=files_of_later.parent, capture_output=True, text=True, check=False)
-    if "unshare" in done.stderr:
-        pytest.skip(f"mounts are not permitted here: {done.stderr}")
-    assert done.stdout == "1 1\n", done.stderr
-
-
-def test_the_files_of_a_program_are_no_link(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    place_of(tmp_path, 0).mkdir()
-    (place_of(tmp_path, 0) / "files").symlink_to(outside)
-    with opened(tmp_path, 0, copies=False) as checkpoint:
-        (checkpoint.folder / "state").write_text("1")
-    assert not list(outside.iterdir())
-    assert "is a link, which is not followed" in caplog.text
 
 
 @pytest.mark.extra

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from lazybo import Limits, RunFailed, kfold, optimize
+from lazybo import Limits, RunFailed, optimize
 from lazybo.run.trial import Trial
 
 pytestmark = pytest.mark.extra
@@ -110,24 +109,6 @@ def test_workers_that_a_dask_cluster_gives_up_are_replaced(tmp_path: Path) -> No
         assert lost.status == distributed.Status.closed
 
 
-def misspelt(params: dict[str, Any]) -> float:
-    return params["x"] + nmupy.pi  # type: ignore[name-defined,no-any-return]  # noqa: F821
-
-
-def check_bug(executor: Any) -> None:
-    """The error shows what a worker of another process has raised, and where."""
-    with pytest.raises(RunFailed, match="looks like a bug") as caught:
-        optimize(misspelt, SPACE, n_trials=30, executor=executor, seed=0)
-    assert len(caught.value.study.trials) <= 2, "no more than run at the same time"
-    assert isinstance(caught.value.__cause__, NameError)
-    place = f'{Path(__file__).name}", line {misspelt.__code__.co_firstlineno + 1}, in misspelt'
-    assert place in "".join(traceback.format_exception(caught.value))
-
-
-def test_a_bug_on_dask_workers_ends_the_run_at_once(dask_client: Any) -> None:
-    check_bug(dask_client)
-
-
 def test_dask_workers_report_and_are_pruned(dask_client: Any) -> None:
     def objective(params: dict[str, Any], trial: Trial) -> float:
         for step in range(4):
@@ -140,11 +121,6 @@ def test_dask_workers_report_and_are_pruned(dask_client: Any) -> None:
     study = optimize(objective, SPACE, n_trials=20, executor=dask_client, seed=0, pruner=pruner)
     assert {t.state for t in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     assert all(len(t.intermediate_values) == 4 for t in study.trials if t.state == TrialState.COMPLETE)
-
-
-def test_folds_are_tasks_on_dask(dask_client: Any) -> None:
-    study = optimize(kfold(lambda p, fold: bowl(p) + fold - 1), SPACE, n_trials=6, executor=dask_client, seed=0)
-    check(study, 6)
 
 
 def hang() -> None:
@@ -181,11 +157,6 @@ def ray_cluster() -> Iterator[Any]:
     ray.shutdown()
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_a_bug_on_ray_workers_ends_the_run_at_once() -> None:
-    check_bug("ray")
-
-
 def test_ray_evaluates_and_survives_a_worker_that_dies(ray_cluster: Any, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -202,32 +173,6 @@ def test_ray_evaluates_and_survives_a_worker_that_dies(ray_cluster: Any, tmp_pat
     check(study, 16)
     assert study.trials[4].system_attrs["lazybo:attempts"] == 1
     assert ray_cluster.is_initialized()
-
-
-def asking(trial: Any) -> float:
-    """An objective without a space, which uses its study."""
-    params = {name: trial.suggest_float(name, -5, 5) for name in SPACE}
-    trial.storage.set_trial_system_attr(trial._trial_id, "name", trial.study.study_name)
-    return bowl(params)
-
-
-def check_asking(study: optuna.Study) -> None:
-    check(study, 8)
-    assert {trial.system_attrs["name"] for trial in study.trials} == {study.study_name}
-
-
-def test_define_by_run_on_dask(dask_client: Any, tmp_path: Path) -> None:
-    check_asking(optimize(asking, n_trials=8, executor=dask_client, storage=tmp_path / "s.db", seed=0))
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_define_by_run_on_ray() -> None:
-    check_asking(optimize(asking, n_trials=8, executor="ray", seed=0))
-
-
-def test_define_by_run_on_mpi(mpirun: Callable[..., str], tmp_path: Path) -> None:
-    verdict = json.loads(mpirun(3, PROGRAMS / "mpi_define_by_run.py", tmp_path / "s.db"))
-    assert verdict == {"states": ["COMPLETE"] * 8, "names": ["lazybo"], "ranks": [1, 2], "parameters": ["x", "y"]}
 
 
 def test_mpi_ranks_evaluate_and_report(mpirun: Callable[..., str], tmp_path: Path) -> None:
@@ -286,22 +231,3 @@ def test_a_dask_scheduler_that_is_killed_ends_the_run_with_what_to_do_and_it_goe
             )
     study = optimize(bowl, SPACE, n_trials=8, seed=0, storage=storage)
     check(study, 8)
-
-
-def test_counting_the_workers_of_a_dask_scheduler_that_was_killed_raises_nothing(tmp_path: Path) -> None:
-    import dask
-    import distributed
-
-    from lazybo.run.engines import EngineBroken
-    from lazybo.run.engines.dask import DaskEngine
-
-    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), dask_processes(tmp_path) as (scheduler, address):
-        client = distributed.Client(address, set_as_default=False)
-        engine = DaskEngine(client, None, owned=(client,), recount_interval=0.0)
-        until(lambda: client.nthreads())
-        scheduler.kill()
-        while client.status == "running":
-            assert engine.workers >= 1
-        with pytest.raises(EngineBroken, match="Start the cluster again"):
-            engine.submit(abs, -1).result(60)
-        engine.shutdown()

@@ -111,24 +111,6 @@ def test_a_search_that_ends_early_is_followed_by_the_check(limit: dict[str, Any]
         assert len(study.trials) < 90
 
 
-def test_a_timeout_ends_the_run_at_once() -> None:
-    study = run(Noisy(2.0), n_trials=10_000, timeout=0.5)
-    assert repeats(study) == []
-    assert stopped(study) == "timeout_reached"
-
-
-@pytest.mark.parametrize("executor", ["threads", "processes"], indirect=True)
-def test_several_workers_share_the_check(executor: str) -> None:
-    study = run(noisy_by_number, n_parallel=4, executor=executor)
-    assert len(study.trials) == 22 + len(repeats(study))
-    assert 2 <= len(repeats(study)) <= 8, "fewer if one leads"
-    assert len({trial.system_attrs[REPEAT_KEY] for trial in repeats(study)}) > 1
-
-
-def noisy_by_number(x: float, y: float, trial: Any) -> float:
-    return bowl(x, y) + 2.0 * float(np.random.default_rng((0, trial.number)).standard_normal())
-
-
 def test_a_running_search_trial_may_still_change_what_is_decided() -> None:
     """The check is decided while the last trial of the search runs: the run waits for it."""
 
@@ -220,12 +202,6 @@ def test_only_feasible_configurations_are_repeated() -> None:
     assert repeat is None or repeat.params["x"] <= -1.0
 
 
-def test_while_nothing_is_feasible_the_search_goes_on() -> None:
-    study = run(lambda x, y: {"value": 1.0, "memory": 1.0 + x * x}, constraints={"memory": 0.5}, min_gain=1e9)
-    assert len(study.trials) == 30
-    assert not repeats(study)
-
-
 def test_more_trials_later_search_first_and_check_again() -> None:
     noisy, storage = Noisy(2.0), optuna.storages.InMemoryStorage()
     run(noisy, storage=storage, n_trials=20, confirm=4)
@@ -315,11 +291,6 @@ def test_a_run_ends_when_little_is_expected_of_it() -> None:
     assert 0 <= kept["gain"] < 0.5
 
 
-def test_a_smaller_gain_takes_longer() -> None:
-    early, late = (len(run(bowl, n_trials=60, min_gain=gain, confirm=0).trials) for gain in (5.0, 1e-300))
-    assert early < late
-
-
 def test_the_check_follows_and_a_resumed_run_does_not_search_again(tmp_path: Path) -> None:
     noisy = Noisy(0.5)
     first = run(noisy, n_trials=100, confirm=5, min_gain=50.0, storage=tmp_path / "s.db")
@@ -332,16 +303,6 @@ def test_the_check_follows_and_a_resumed_run_does_not_search_again(tmp_path: Pat
     assert noisy.calls == calls
     more = run(noisy, n_trials=40, confirm=5, min_gain=1e-9, storage=tmp_path / "s.db")
     assert len(more.trials) - len(repeats(more)) > searched
-
-
-def test_the_limit_is_the_same_for_a_resumed_run(tmp_path: Path) -> None:
-    whole = run(bowl, n_trials=None, min_gain=1e-4, confirm=0)
-    assert len(whole.trials) > GainLimit.FIRST
-    for part in (GainLimit.FIRST - 3, len(whole.trials) - GainLimit.EVERY, len(whole.trials) - 2):
-        place = tmp_path / f"{part}.db"
-        run(bowl, n_trials=part, confirm=0, storage=place)
-        parts = run(bowl, n_trials=None, min_gain=1e-4, confirm=0, storage=place)
-        assert [trial.params for trial in parts.trials] == [trial.params for trial in whole.trials]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,30 +64,12 @@ def test_a_metric_is_the_cost() -> None:
     assert params_of(cheap)[:5] == params_of(without)[:5]
 
 
-def test_a_metric_may_be_nested() -> None:
-    study = optimize(
-        lambda x, y: {"value": y, "gpu": {"hours": price(x)}},
-        SPACE,
-        n_trials=8,
-        seed=0,
-        sampler=lazybo.LazySampler(cost="gpu.hours"),
-        progress=False,
-    )
-    costs = [row["cost"] for row in model_of(study, study.trials).optimizer.state()["rows"]]
-    assert costs == [trial.user_attrs["gpu"]["hours"] for trial in study.trials]
-
-
 def test_seconds_are_measured_and_recorded(timed: Callable[[float, float], float]) -> None:
     cheap = optimize(timed, SPACE, n_trials=16, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
     assert log_costs(cheap) < log_costs(optimize(timed, SPACE, n_trials=16, seed=0, progress=False)) - 0.5
     seconds = [trial.system_attrs[SECONDS_KEY] for trial in cheap.trials]
     assert seconds == pytest.approx([price(trial.params["x"]) for trial in cheap.trials], abs=1e-3)
     assert [row["cost"] for row in model_of(cheap, cheap.trials).optimizer.state()["rows"]] == seconds
-
-
-def test_without_a_cost_nothing_is_recorded() -> None:
-    study = optimize(priced, SPACE, n_trials=3, seed=0, progress=False)
-    assert not any(SECONDS_KEY in trial.system_attrs for trial in study.trials)
 
 
 @pytest.mark.parametrize("name", ["study.db", "study.log"])
@@ -105,30 +86,6 @@ def test_a_resumed_run_continues_to_the_last_bit(
         optimize(timed, SPACE, **arguments, storage=storage, callbacks=[stop_after(end)])
     resumed = optimize(timed, SPACE, **arguments, storage=storage)
     assert params_of(resumed) == params_of(whole)
-
-
-def test_20_workers_several_objectives_and_a_constraint() -> None:
-    study = optimize(
-        lambda x, y: {"a": y, "b": (1 - y) ** 2 + x, "dollars": price(x)},
-        SPACE,
-        direction={"a": "minimize", "b": "minimize"},
-        constraints={"b": 1.5},
-        n_trials=40,
-        n_parallel=20,
-        executor="threads",
-        sampler=lazybo.LazySampler(cost="dollars"),
-        seed=0,
-        progress=False,
-    )
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 40
-    assert len({tuple(trial.params.values()) for trial in study.trials}) == 40
-
-
-def test_the_seconds_of_folds_are_added(timed: Callable[[float, float], float]) -> None:
-    folds = lazybo.kfold(lambda params, fold: timed(**params) + fold, k=3)
-    study = optimize(folds, SPACE, n_trials=4, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
-    for trial in study.trials:
-        assert trial.system_attrs[SECONDS_KEY] == pytest.approx(3 * price(trial.params["x"]), abs=3e-3)
 
 
 def test_pruned_and_failed_trials_teach_no_cost(timed: Callable[[float, float], float]) -> None:
@@ -150,23 +107,6 @@ def test_pruned_and_failed_trials_teach_no_cost(timed: Callable[[float, float], 
 # ----------------------------------------------------------------------- budget
 
 
-def frozen(seconds: float) -> FrozenTrial:
-    start = datetime(2026, 1, 1)
-    return FrozenTrial(
-        number=0,
-        trial_id=0,
-        state=TrialState.COMPLETE,
-        value=0.0,
-        datetime_start=start,
-        datetime_complete=start + timedelta(seconds=seconds),
-        params={},
-        distributions={},
-        user_attrs={},
-        system_attrs={},
-        intermediate_values={},
-    )
-
-
 def test_the_budget_is_trials_or_time_whichever_ends_first() -> None:
     assert Budget(Limits(), None, 1).left(math.inf) is None
     by_trials = Budget(Limits(confirm=10), 50, 1)
@@ -181,12 +121,6 @@ def test_the_budget_is_trials_or_time_whichever_ends_first() -> None:
     both.count(30.0)
     assert both.left(8) == pytest.approx(0.7)
     assert both.left(2) == pytest.approx(0.2)
-
-
-def test_the_time_of_earlier_runs_counts_as_spent() -> None:
-    budget = Budget(Limits(timeout=100.0), None, 1)
-    budget.count_earlier([frozen(60.0), frozen(240.0)])
-    assert budget.left(math.inf) == pytest.approx(0.25)
 
 
 def test_a_run_tells_the_optimiser_what_is_left() -> None:
@@ -220,11 +154,6 @@ def test_a_metric_that_is_no_cost_ends_the_run(metric: Any, said: str) -> None:
             progress=False,
         )
     assert len(caught.value.study.trials) == 1  # type: ignore[attr-defined]
-
-
-def test_a_metric_that_is_missing_ends_the_run() -> None:
-    with pytest.raises(TypeError, match=r"'dollars' is the cost, so the objective must return it .* but did not"):
-        optimize(lambda x, y: x + y, SPACE, n_trials=5, sampler=lazybo.LazySampler(cost="dollars"), progress=False)
 
 
 def test_a_metric_that_could_not_be_measured_fails_its_trial() -> None:

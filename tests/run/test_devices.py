@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import lazybo
 from benchmarks import devices as benchmark
 from lazybo.programs import Program
-from lazybo.run.devices import VARIABLES, Claim, Devices, check_devices, parse_devices
+from lazybo.run.devices import VARIABLES, Claim, Devices, check_devices
 from lazybo.run.trial import Trial
 
 # Against hanging only: nothing here depends on how long something takes.
@@ -114,12 +114,6 @@ def test_a_device_is_free_when_the_last_process_that_owns_it_is_dead() -> None:
         assert until_free(Devices(((first,),))).device == first
 
 
-def test_an_entry_that_was_named_twice_is_two_locks() -> None:
-    name = fresh(1)[0]
-    with owner([name]), Devices(((name,), (name,))).claim() as claim:
-        assert (claim.slot, claim.device) == (1, name)
-
-
 # -------------------------------------------------------------------- optimize()
 
 
@@ -158,16 +152,6 @@ def test_no_kill_gives_a_device_two_owners(kind: str, tmp_path: Path) -> None:
     assert words["begun"] >= 8
     assert not words["collision"]
     assert not words["wrong"]
-
-
-def test_the_benchmark_notices_a_second_owner(tmp_path: Path) -> None:
-    setting = benchmark.Setting(str(tmp_path), "shared", 1, 0, uuid.uuid4().hex)
-    with ExitStack() as stack:
-        for _ in range(2):
-            setting.use(stack, "0")
-        assert not setting.log.exists()
-        setting.use(stack, "0")
-    assert setting.log.read_text() == "collision\n"
 
 
 def test_a_program_gets_its_device(tmp_path: Path) -> None:
@@ -221,13 +205,6 @@ def test_devices_that_this_process_may_not_use_are_rejected(monkeypatch: pytest.
         lazybo.optimize(seen, SPACE, n_trials=1, devices=[0])
 
 
-def test_the_command_takes_devices_as_text_or_lists() -> None:
-    assert check_devices(parse_devices("0+1,2+3")) == check_devices([(0, 1), (2, 3)])
-    assert check_devices(parse_devices("0,1")) == check_devices([0, 1]) == check_devices(["0", "1"])
-    with pytest.raises(ValueError, match="name"):
-        parse_devices("0,,1")
-
-
 # ------------------------------------------------------------------------ clusters
 
 
@@ -247,18 +224,6 @@ def test_dask_places_evaluations_by_its_resources(tmp_path: Path) -> None:
         )
     assert all(trial.user_attrs["seen"][0] == trial.user_attrs["device"] for trial in study.trials)
     assert {trial.user_attrs["device"] for trial in study.trials} == {first, second}
-
-
-@pytest.mark.extra
-def test_dask_workers_without_devices_are_rejected() -> None:
-    import distributed
-
-    with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-        pytest.raises(ValueError, match="--resources GPU=1"),
-    ):
-        lazybo.optimize(seen, SPACE, n_trials=1, executor=client, devices=[0])
 
 
 @pytest.mark.extra

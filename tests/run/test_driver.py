@@ -5,7 +5,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from lazybo.study import (
     ATTEMPTS_KEY,
     DRIVER_KEY,
     Entry,
-    Ledger,
     Result,
     StudyModel,
     open_ledger,
@@ -102,16 +101,6 @@ def test_a_trial_whose_drivers_died_too_often_fails(study: optuna.Study, storage
     run(storage, limits=Limits(retries=1))
     assert study.trials[0].state == TrialState.FAIL
     assert "died, 2 times" in study.trials[0].system_attrs["fail_reason"]
-    assert len(study.trials) == 8
-
-
-def test_a_trial_whose_driver_died_before_it_had_parameters_gets_some(
-    study: optuna.Study, storage: BaseStorage
-) -> None:
-    blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: "dead"})
-    storage.create_new_trial(study._study_id, blank)
-    run(storage)
-    assert study.trials[0].value == pytest.approx(bowl(study.trials[0].params))
     assert len(study.trials) == 8
 
 
@@ -296,35 +285,6 @@ def test_proposals_of_a_batch_are_made_again_when_another_driver_has_come_in_bet
     assert len({tuple(trial.params.values()) for trial in study.trials}) == 5
 
 
-@pytest.mark.parametrize("storage", ["sqlite", "journal", "without a lock"], indirect=True)
-def test_proposals_of_a_batch_are_made_again_also_if_the_study_was_read_in_between(study: optuna.Study) -> None:
-    """The study is read before each trial while another driver runs one; what was proposed before is then too old."""
-    known = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
-    options = {"n_parallel": 4, "sampler": SOON, "warm_start": known, "seed": 0}
-
-    def beside_another(study: optuna.Study, interfere: Callable[[Ledger], object]) -> list[dict[str, Any]]:
-        """The parameters of a run while another driver evaluates trial 0."""
-        with present(study) as name:
-            other, first = open_ledger(study, SPACE, name), begin(study, name, {"x": 4.5, "y": 4.5})
-
-            def end_first(*_: object) -> None:
-                other.finish(first, Result(TrialState.COMPLETE, bowl(first.params), {}, {}))
-
-            with Hooked(lambda: interfere(other)) as executor:
-                run(study._storage, executor=executor, n_trials=6, callbacks=[end_first], **options)
-        return [trial.params for trial in study.trials]
-
-    def take_the_second_number(other: Ledger) -> None:
-        theirs = other.begin(2, batch[3], never)
-        assert theirs is not None
-        other.finish(theirs, Result(TrialState.COMPLETE, bowl(batch[3]), {}, {}))
-
-    batch = beside_another(optuna.create_study(study_name="s"), lambda _: None)[1:5]
-    params = beside_another(study, take_the_second_number)
-    assert params[1:3] == [batch[0], batch[3]]
-    assert len({tuple(each.values()) for each in params}) == 6
-
-
 def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
     study: optuna.Study, storage: BaseStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -337,49 +297,6 @@ def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
     assert study.trials[2].value == 77.0
     assert "ended by another process" in caplog.text
     assert len(study.trials) == 8
-
-
-def test_a_fold_that_comes_after_another_process_ended_the_trial_is_not_used(
-    study: optuna.Study, storage: BaseStorage, caplog: pytest.LogCaptureFixture
-) -> None:
-    def objective(params: dict[str, Any], fold: int) -> float:
-        if fold == 1 and len(study.trials) == 3:
-            storage.set_trial_state_values(study.trials[2]._trial_id, TrialState.COMPLETE, [77.0])
-        return bowl(params)
-
-    run(storage, kfold(objective, 3))
-    assert study.trials[2].value == 77.0
-    assert "ended by another process" in caplog.text
-    assert len(study.trials) == 8
-
-
-class Dying(Executor):
-    """Loses the task of one submission, after something happened to its trial."""
-
-    def __init__(self, which: int, hook: Callable[[], object]) -> None:
-        self.which, self.hook = which, hook
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        future: Future[Any] = Future()
-        if self.which == 0:
-            self.hook()
-            future.cancel()
-        else:
-            future.set_result(fn(*args, **kwargs))
-        self.which -= 1
-        return future
-
-
-def test_a_worker_that_dies_after_another_process_ended_its_trial_does_not_end_the_run(
-    study: optuna.Study, storage: BaseStorage, caplog: pytest.LogCaptureFixture
-) -> None:
-    def end() -> None:
-        storage.set_trial_state_values(study.trials[2]._trial_id, TrialState.COMPLETE, [77.0])
-
-    run(storage, executor=Dying(2, end))
-    assert study.trials[2].value == 77.0
-    assert "ended by another process" in caplog.text
-    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 8
 
 
 def test_a_trial_that_runs_here_is_not_begun_again_when_another_process_queued_it(
@@ -441,13 +358,6 @@ def test_a_trial_that_is_enqueued_meanwhile_takes_the_last_place(study: optuna.S
     run(storage, n_trials=3, callbacks=[callback])
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 3
     assert study.trials[2].params == wanted
-
-
-def test_failures_of_an_earlier_run_do_not_count_as_failures_in_a_row(storage: BaseStorage) -> None:
-    for trials in (2, 4):
-        with pytest.raises(RunFailed, match="2 evaluations in a row failed"):
-            run(storage, lambda params: 1 / 0, limits=Limits(max_failures=2))
-        assert len(optuna.load_study(storage=storage, study_name="s").trials) == trials
 
 
 def test_a_proposal_waits_until_an_earlier_trial_of_another_process_has_its_parameters(study: optuna.Study) -> None:

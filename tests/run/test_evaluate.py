@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -25,13 +24,6 @@ def test_params_and_trial_are_given() -> None:
     assert outcome(lambda p, trial: p["x"] + trial.params["x"] + trial.number).value == 7.0
 
 
-@pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.array(1.0), np.array([1.0]).sum()])
-def test_every_kind_of_number_is_a_value(value: Any) -> None:
-    ended = outcome(lambda _: value)
-    assert (ended.state, ended.value) == ("complete", 1.0)
-    assert type(ended.value) is float
-
-
 def test_an_outcome_travels_though_the_exception_could_not() -> None:
     class Local(Exception):
         def __reduce__(self) -> Any:
@@ -45,23 +37,6 @@ def test_an_outcome_travels_though_the_exception_could_not() -> None:
     assert ended.reason.endswith("Local: here")
     assert "in objective" in ended.traceback
     assert ended.seconds >= 0
-
-
-def test_pruning_is_an_outcome() -> None:
-    def objective(trial: Trial) -> float:
-        trial.set_user_attr("epoch", 2)
-        raise optuna.TrialPruned
-
-    ended = outcome(objective)
-    assert (ended.state, ended.metrics) == ("pruned", {"epoch": 2})
-
-
-def test_a_long_traceback_is_cut_at_its_beginning() -> None:
-    def objective(_: Any) -> float:
-        raise ValueError("x" * 50_000 + "the end")
-
-    assert outcome(objective).traceback.rstrip().endswith("the end")
-    assert len(outcome(objective).traceback) <= 20_000
 
 
 class Hostile(Exception):
@@ -97,34 +72,6 @@ def test_every_exception_but_an_interrupt_is_a_failed_trial(error: BaseException
     assert "in objective" in ended.traceback
 
 
-@pytest.mark.parametrize(
-    "error", [optuna.TrialPruned(Hostile()), optuna.TrialPruned("x" * 10**7, {1: 2}, b"")], ids=range(2)
-)
-def test_a_trial_is_pruned_whatever_the_exception_holds(error: BaseException) -> None:
-    ended = outcome(raising(error))
-    assert (ended.state, ended.metrics) == ("pruned", {"epoch": 2})
-    assert len(pickle.dumps(ended)) < 1000
-
-
-def circular() -> Exception:
-    """An exception that is the cause of its own cause, in a module without a name."""
-    error, cause = ValueError(*range(10**5)), KeyError("a")
-    error.__cause__, cause.__cause__ = cause, error
-    return error
-
-
-def test_an_exception_that_is_its_own_cause_ends_as_an_outcome() -> None:
-    def objective(_: Any) -> None:
-        exec("raise error", {"error": circular(), "__name__": None})
-
-    ended = outcome(objective)
-    assert ended.state == "failed"
-    assert ended.raised is not None
-    assert ended.raised.error is not None
-    assert len(pickle.dumps(ended)) < 30_000
-    assert pickle.loads(pickle.dumps(ended)).raised.error is None, "it need not be sent"
-
-
 def test_what_is_long_is_cut_before_it_travels() -> None:
     giant = "x" * 10**7
     ended = outcome(raising(ValueError(f"the beginning{giant}the end")))
@@ -136,13 +83,6 @@ def test_what_is_long_is_cut_before_it_travels() -> None:
     assert (ended.value, ended.metrics) == (1.0, {"good": 2})
     assert [text.split(" (")[0] for text in ended.dropped] == ["'giant'", "'array'"]
     assert len(pickle.dumps(ended)) < 1000
-
-
-@pytest.mark.parametrize("returned", [Hostile(), {"value": Hostile()}, [Hostile()], {"loss": Hostile()}], ids=range(4))
-def test_a_value_that_is_hostile_ends_as_an_outcome(returned: Any) -> None:
-    ended = pickle.loads(pickle.dumps(outcome(lambda _: returned)))
-    assert ended.state in ("failed", "invalid")
-    assert ended.reason
 
 
 def test_a_number_that_no_float_holds_is_a_failure() -> None:
@@ -164,14 +104,6 @@ def test_a_report_that_is_no_number_is_refused_by_name(value: Any) -> None:
 def test_a_step_that_no_storage_holds_is_refused(step: Any) -> None:
     ended = outcome(lambda trial: trial.report(1.0, step))
     assert "step must be a whole number" in ended.reason
-
-
-def test_an_interrupt_is_not_swallowed() -> None:
-    def objective(_: Any) -> float:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        outcome(objective)
 
 
 def test_a_trial_looks_parameters_up_and_knows_no_others() -> None:
@@ -263,13 +195,6 @@ def test_a_suggestion_that_agrees_with_the_space_is_the_parameter(suggest: Sugge
 def test_a_suggestion_that_contradicts_the_space_is_refused(suggest: Suggest, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         suggested(suggest)
-
-
-def test_a_payload_is_loaded_once() -> None:
-    import cloudpickle
-
-    payload = cloudpickle.dumps(Call(lambda p, seen=[]: seen.append(1) or len(seen), (Given.PARAMS,)))
-    assert [evaluate(payload, Task(0, {})).value for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
 def test_a_payload_that_cannot_be_loaded_fails_its_trial() -> None:

@@ -130,10 +130,6 @@ def check_that_all_workers_work(engine: Engine, directory: Path) -> None:
     assert [future.result(DEADLINE) for future in futures] == [None] * engine.workers
 
 
-def pid_of_worker(engine: Engine) -> int:
-    return engine.submit(eval, "__import__('os').getpid()").result(DEADLINE)
-
-
 def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -339,16 +335,6 @@ def children() -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["threads", "processes", "foreign threads"])
-def test_shutdown_can_leave_the_waiting_to_others(kind: str, tmp_path: Path) -> None:
-    with opened(kind, 1) as engine:
-        futures = [engine.submit(exec, hold(tmp_path, "begun")), engine.submit(pow, 2, 5)]
-        engine.shutdown(wait=False)
-        assert not any(future.done() for future in futures)
-        (tmp_path / "go").touch()
-        assert [future.result(DEADLINE) for future in futures] == [None, 32]
-
-
 def test_an_interrupt_in_this_thread_is_not_swallowed() -> None:
     engine = make_engine("serial", None)
     with pytest.raises(KeyboardInterrupt):
@@ -359,16 +345,6 @@ def test_an_interrupt_in_this_thread_is_not_swallowed() -> None:
 
 
 # -- Processes ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_worker_that_dies_idle_is_nobody_s_failure() -> None:
-    with make_engine("processes", 1) as engine:
-        pid = pid_of_worker(engine)
-        assert pid_of_worker(engine) == pid, "workers are kept"
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: not is_alive(pid))
-        time.sleep(0.5)  # for the death to be noticed
-        assert pid_of_worker(engine) != pid
 
 
 DRIVER = """
@@ -436,14 +412,6 @@ def test_a_pool_whose_worker_died_is_reported_with_a_remedy() -> None:
                 engine.submit(exec, task).result(DEADLINE)
 
 
-def test_a_pool_that_was_closed_is_reported_with_a_remedy() -> None:
-    pool = ThreadPoolExecutor(1)
-    engine = make_engine(pool, None)
-    pool.shutdown()
-    with pytest.raises(EngineBroken, match="Give a new one"):
-        engine.submit(pow, 2, 5).result(DEADLINE)
-
-
 # -- Choosing ----------------------------------------------------------------------------------------------------------
 
 
@@ -451,15 +419,6 @@ def test_without_an_executor_tasks_run_here_or_in_processes() -> None:
     for n_parallel, workers, remote in [(None, 1, False), (1, 1, False), (3, 3, True)]:
         with make_engine(None, n_parallel) as engine:
             assert (engine.workers, engine.remote) == (workers, remote)
-
-
-def test_as_many_tasks_at_once_as_there_are_workers() -> None:
-    with ThreadPoolExecutor(3) as pool:
-        assert make_engine(pool, None).workers == 3
-        assert make_engine(pool, 7).workers == 7
-    for name in ("threads", "processes"):
-        with make_engine(name, None) as engine:
-            assert 1 <= engine.workers <= (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("n_parallel", [0, -1, True, 2.0, "2"])
@@ -537,18 +496,6 @@ def test_a_dask_worker_that_holds_data_is_not_restarted(tmp_path: Path) -> None:
 
 
 @pytest.mark.extra
-def test_a_dask_cluster_that_grows_has_more_workers() -> None:
-    with dask_client(1) as client:
-        engine, fixed = make_engine(client, None), make_engine(client, 1)
-        assert engine.workers == 1
-        client.cluster.scale(2)
-        client.wait_for_workers(2, timeout=DEADLINE)
-        until(lambda: engine.submit(pow, 2, 5).result(DEADLINE) == 32 and engine.workers == 2)
-        assert fixed.submit(pow, 2, 5).result(DEADLINE) == 32
-        assert fixed.workers == 1
-
-
-@pytest.mark.extra
 def test_a_dask_cluster_that_is_restarted_or_lost(tmp_path: Path) -> None:
     with dask_client(1) as client:
         engine = make_engine(client, None)
@@ -586,17 +533,6 @@ def test_an_asynchronous_dask_client_is_refused() -> None:
 # -- Ray ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.extra
-def test_ray_is_taken_as_it_is() -> None:
-    with ray_cluster(2) as ray:
-        engine = make_engine("ray", None)
-        assert engine.workers == 2
-        with pytest.raises(ValueError, match="executor='ray'"):
-            make_engine("ray://localhost:1", None)
-        ray.shutdown()
-        assert type(engine.submit(pow, 2, 5).exception(DEADLINE)) is EngineBroken
-
-
 # -- MPI ---------------------------------------------------------------------------------------------------------------
 
 MPI_SUITE = [
@@ -618,11 +554,6 @@ def test_mpi_passes_the_suite(given: str, mpirun: Callable[..., str]) -> None:
     assert verdict["workers"] == 2
     assert verdict["failures"] == {}
     assert verdict["passed"] == len(MPI_SUITE)
-
-
-@pytest.mark.extra
-def test_one_mpi_rank_beside_the_driver_runs_tasks_in_order(mpirun: Callable[..., str]) -> None:
-    assert json.loads(mpirun(2, Path(__file__), "order")) == {"workers": 1, "ordered": True}
 
 
 def run_suite(engine: Engine) -> dict[str, Any]:

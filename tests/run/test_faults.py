@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,11 +23,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks import faults
-from benchmarks.drivers import race
 from lazybo.run.presence import born
-from lazybo.run.shared_study import BEGAN_KEY
 from lazybo.run.trial import Trial
-from lazybo.study import ATTEMPTS_KEY, DEFAULT_NAME
+from lazybo.study import DEFAULT_NAME
 
 SPACE = {"x": FloatDistribution(-1.0, 1.0)}
 # Seconds after which something hangs, and does not merely take its time on a busy machine.
@@ -162,37 +159,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_worker_that_leaves_takes_only_its_own_trial_with_it(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-
-    def objective(params: dict[str, float], trial: Trial) -> float:
-        with log.open("a") as file:
-            file.write(json.dumps({"number": trial.number, "pid": os.getpid(), "params": params}) + "\n")
-        if trial.number == 3:
-            os._exit(1)
-        return params["x"] ** 2
-
-    study = lazybo.optimize(
-        objective,
-        SPACE,
-        n_trials=10,
-        n_parallel=2,
-        limits=lazybo.Limits(retries=1),
-        storage=tmp_path / "study.db",
-        progress=False,
-    )
-    assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
-    assert "died, 2 times" in study.trials[3].system_attrs["fail_reason"]
-    assert study.trials[3].system_attrs[ATTEMPTS_KEY] == 1, "recorded before the second attempt"
-    assert study.trials[3].system_attrs[BEGAN_KEY].endswith(" 1"), "and so is its start"
-    assert [trial.number for trial in study.trials if BEGAN_KEY in trial.system_attrs] == [3]
-    assert all(trial.state == TrialState.COMPLETE for trial in study.trials if trial.number != 3)
-    assert len(study.trials) == 10
-    attempts = Counter(line["number"] for line in lines(log))
-    assert attempts == {**dict.fromkeys(range(10), 1), 3: 2}
-    assert all(line["params"] == study.trials[line["number"]].params for line in lines(log))
-
-
 def test_a_worker_that_died_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
@@ -283,8 +249,3 @@ def test_drivers_that_race_for_the_last_trials_begin_no_more_than_are_needed(tmp
     same = [(a, b) for a, b in itertools.combinations(trials, 2) if a.params == b.params]
     assert len(same) <= 3
     assert all(a.datetime_complete <= b.datetime_start for a, b in same)
-
-
-def test_many_drivers_with_evaluations_that_take_no_time_evaluate_exactly_what_is_wanted(tmp_path: Path) -> None:
-    ran = race(f"sqlite:///{tmp_path}/s.db", drivers=4, trials=60)
-    assert ran.is_exact(60), ran

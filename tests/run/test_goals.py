@@ -13,11 +13,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo import optimize
-from lazybo.run.goals import Goals, check_goals
-from lazybo.run.limits import Limits, Stopping, StopReason, Tally
 from lazybo.run.trial import Trial
-from lazybo.run.worker import Outcome
-from lazybo.study import Result, measured_constraints, reporting_of
+from lazybo.study import measured_constraints, reporting_of
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.
@@ -59,12 +56,6 @@ def test_a_bound_on_a_metric_is_kept_and_resumed(name: str, tmp_path: Path) -> N
     assert lazybo.recommend(study).number in feasible(study.trials)
     with pytest.raises(ValueError, match=r"other constraints: there memory<=4000, here memory<=5000"):
         optimize(sized, SPACE, n_trials=19, constraints={"memory": 5000}, storage=open_storage(name, tmp_path))
-
-
-def test_a_pair_is_a_range() -> None:
-    study = optimize(sized, SPACE, n_trials=15, constraints={"memory": (3500, 3600)}, seed=1)
-    assert list(study.trials[0].constraints) == ["memory>=3500", "memory<=3600"]
-    assert 3500 <= study.best_trial.user_attrs["memory"] <= 3600
 
 
 @pytest.mark.parametrize("executor", [None, "processes"], indirect=True)
@@ -131,13 +122,6 @@ def test_a_metric_that_was_not_measured_makes_a_failed_trial() -> None:
         assert bool(trial.constraints) == (trial.state == TrialState.COMPLETE)
 
 
-def test_metrics_may_be_nested_and_infinite() -> None:
-    goals = check_goals("minimize", {"gpu.memory": 4, "loss": (0, None)})
-    assert goals.violations({"gpu": {"memory": 6}, "loss": math.inf}) == {"gpu.memory<=4": 2.0, "loss>=0": -math.inf}
-    with pytest.raises(KeyError):
-        goals.violations({"gpu": 6, "loss": 1.0})
-
-
 def test_targets_and_patience_count_feasible_trials_only() -> None:
     study = optimize(
         sized, SPACE, n_trials=40, limits=lazybo.Limits(target_value=0.2), constraints={"memory": 3800}, seed=1
@@ -146,22 +130,6 @@ def test_targets_and_patience_count_feasible_trials_only() -> None:
     *before, last = study.trials
     assert last.number in feasible(study.trials)
     assert not any(t.number in feasible(before) and t.value <= 0.2 for t in before)
-
-
-def test_an_infeasible_value_is_no_improvement() -> None:
-    tally = Tally("minimize")
-    for value, is_feasible in ((3.0, True), (1.0, False), (2.5, False), (2.0, True)):
-        tally.count(TrialState.COMPLETE, [value], feasible=is_feasible)
-    assert (tally.best, tally.infeasible, tally.since_best) == (2.0, 2, 0)
-
-
-def test_a_change_of_the_front_is_an_improvement() -> None:
-    stopping = Stopping(optuna.create_study(directions=["minimize"] * 2), Limits(patience=2), "minimize", "maximize")
-    for pair in ((1.0, 1.0), (2.0, 2.0), (0.0, 0.5), (3.0, 1.0)):
-        stopping.count(Outcome("complete", values=pair), Result(TrialState.COMPLETE, None, {}, {}, pair))
-    assert (stopping.tally.front, stopping.tally.best, stopping.reason) == (3, None, None)
-    stopping.count(Outcome("complete", values=(2.0, 2.0)), Result(TrialState.COMPLETE, None, {}, {}, (2.0, 2.0)))
-    assert stopping.reason == StopReason.PATIENCE
 
 
 # ------------------------------------------------------------------- objectives
@@ -191,15 +159,6 @@ def test_objectives_by_name_come_from_the_metrics(tmp_path: Path) -> None:
     assert trial.values == [trial.user_attrs["accuracy"], trial.user_attrs["time"]["ms"]]
     with pytest.raises(ValueError, match=r"has the objectives accuracy, time.ms, not accuracy, seconds"):
         optimize(objective, SPACE, n_trials=9, direction={"accuracy": "maximize", "seconds": "minimize"}, **options)
-
-
-def test_workers_and_failures_with_two_objectives() -> None:
-    def objective(x: float, y: float) -> list[float]:
-        return [math.nan if x > 0.7 else x, y]
-
-    study = optimize(objective, SPACE, n_trials=14, direction=["minimize", "maximize"], n_parallel=2, seed=0)
-    assert {t.state for t in study.trials} == {TrialState.COMPLETE, TrialState.FAIL}
-    assert all((t.state == TrialState.FAIL) == (t.params["x"] > 0.7) for t in study.trials)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +355,3 @@ def test_wrong_goals_are_refused_before_anything_is_evaluated(options: dict[str,
 def test_folds_are_for_one_objective_without_bounds(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="kfold is for one objective without constraints"):
         optimize(lazybo.kfold(lambda params, fold: 1.0), SPACE, n_trials=3, **options)
-
-
-def test_goals_of_one_objective_need_nothing() -> None:
-    assert check_goals("minimize") == Goals(("minimize",), None, ())

@@ -422,13 +422,6 @@ def test_two_runs_at_once_in_one_process_share_a_study(tmp_path: Path, kind: str
     assert sorted(begun) == list(range(1, 21)), "each was begun once"
 
 
-def test_many_threads_share_one_study(tmp_path: Path) -> None:
-    study = optimize(bowl, SPACE, n_trials=60, n_parallel=32, executor="threads", storage=tmp_path / "s.db", seed=0)
-    assert sorted(t.number for t in study.trials) == list(range(60))
-    assert all(t.state == TrialState.COMPLETE and t.value == pytest.approx(bowl(t.params)) for t in study.trials)
-    assert len({tuple(t.params.values()) for t in study.trials}) == 60
-
-
 def test_lambdas_and_closures_go_to_processes(process_pool: Engine) -> None:
     offset = 7.0
     study = optimize(lambda p: bowl(p) + offset, SPACE, n_trials=6, executor=process_pool)
@@ -447,11 +440,6 @@ def test_objectives_of_named_parameters_run_everywhere_and_get_the_trial(executo
     for trial in study.trials:
         assert trial.value == pytest.approx(bowl(trial.params))
         assert trial.user_attrs["sum"] == pytest.approx(sum(trial.params.values()))
-
-
-def test_folds_may_have_named_parameters() -> None:
-    folds = optimize(lazybo.kfold(lambda x, y, fold: x + y + fold), SPACE, n_trials=2, executor="threads", seed=0)
-    assert values(folds) == [pytest.approx(sum(trial.params.values()) + 1) for trial in folds.trials]
 
 
 def test_an_objective_that_cannot_be_sent_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -614,17 +602,6 @@ def test_a_fold_that_fails_fails_its_trial() -> None:
     study = optimize(lazybo.kfold(objective), SPACE, n_trials=10, n_parallel=3, executor="threads", seed=0)
     assert {t.state for t in study.trials} == {TrialState.COMPLETE, TrialState.FAIL}
     assert all((t.state == TrialState.FAIL) == (t.params["x"] > 0) for t in study.trials)
-
-
-def test_when_a_fold_has_failed_the_folds_after_it_are_not_evaluated() -> None:
-    folds: list[int] = []
-
-    def objective(params: dict[str, Any], fold: int) -> float:  # noqa: ARG001
-        folds.append(fold)
-        raise RuntimeError("at once")
-
-    optimize(lazybo.kfold(objective), SPACE, n_trials=2, seed=0, limits=lazybo.Limits(max_failures=None))
-    assert folds == [0, 0]
 
 
 def test_when_a_fold_has_failed_a_fold_that_hangs_keeps_no_worker() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import math
-import pickle
 import threading
 import time
 import traceback
@@ -95,14 +94,6 @@ def test_an_error_holds_the_study_and_says_so(
     assert "The finished trials are in error.study" in said
 
 
-def test_our_own_errors_are_of_one_kind_and_of_the_kinds_they_were() -> None:
-    with pytest.raises(RunFailed) as raised:
-        optimize(lambda _: None, SPACE, n_trials=2)
-    assert isinstance(raised.value, TypeError)
-    assert isinstance(raised.value, RuntimeError)
-    assert pickle.loads(pickle.dumps(raised.value)).study.trials[0].state == TrialState.FAIL
-
-
 @pytest.mark.parametrize("kind", ["path", "journal"])
 def test_with_a_storage_the_error_says_which_study_goes_on_where(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a study"
@@ -119,12 +110,6 @@ def test_no_error_holds_a_password() -> None:
     storage = RDBStorage.__new__(RDBStorage)  # a server to connect to is not needed for its name
     storage.url = "postgresql+psycopg://me:secret@host:1/db?password=secret&sslmode=require"
     assert name_of(storage) == "postgresql+psycopg://me:***@host:1/db"
-
-
-def test_an_error_before_there_is_a_study_holds_none() -> None:
-    with pytest.raises(ValueError, match="nothing would end this run") as raised:
-        optimize(bowl, SPACE)
-    assert not hasattr(raised.value, "study")
 
 
 # --------------------------------------------------------------- objectives with bugs
@@ -238,18 +223,6 @@ def test_a_bug_in_one_configuration_does_not_end_a_run_of_which_others_work() ->
         objective, SPACE, n_trials=8, executor="threads", n_parallel=3, callbacks=[lambda *_: failed.set()], seed=0
     )
     assert [trial.state for trial in study.trials] == [TrialState.FAIL] + [TrialState.COMPLETE] * 7
-
-
-def test_a_run_that_is_stopped_after_a_bug_stays_stopped_when_another_evaluation_works() -> None:
-    failed = threading.Event()
-    objective = first_has_a_bug(failed)
-
-    def stop(study: optuna.Study, _: Any) -> None:
-        study.stop()
-        failed.set()
-
-    study = optimize(objective, SPACE, n_trials=8, executor="threads", n_parallel=3, callbacks=[stop], seed=0)
-    assert [trial.state for trial in study.trials] == [TrialState.FAIL] + [TrialState.COMPLETE] * 2
 
 
 def test_a_bug_after_something_has_worked_is_a_failure_like_others(tmp_path: Path) -> None:

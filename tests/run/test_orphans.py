@@ -84,23 +84,6 @@ def test_a_trial_that_kills_its_own_process_each_time_fails_after_its_retries(tm
     assert calls(tmp_path) == 2
 
 
-def test_a_trial_whose_worker_kills_the_driver_each_time_fails_too(tmp_path: Path) -> None:
-    """The first death of a driver with workers does not count: nobody knows whether they had begun."""
-    for _ in range(3):
-        kill(tmp_path, "processes", retries=1)
-    trials = resume(tmp_path, retries=1)
-    assert [t.state for t in trials] == [TrialState.FAIL, TrialState.COMPLETE]
-    assert "died, 2 times in all" in trials[0].system_attrs["fail_reason"]
-    assert calls(tmp_path) == 3
-
-
-def test_without_retries_a_trial_that_a_worker_had_is_not_run_again(tmp_path: Path) -> None:
-    kill(tmp_path, "processes", retries=0)
-    trials = resume(tmp_path, retries=0)
-    assert [t.state for t in trials] == [TrialState.FAIL, TrialState.COMPLETE]
-    assert calls(tmp_path) == 1
-
-
 def test_a_trial_is_only_noted_when_it_is_run_again(tmp_path: Path) -> None:
     """A note costs a commit, which the first run of a trial does not pay."""
     study = optuna.create_study(storage=open_storage(tmp_path / "s.db"), study_name="lazybo")

@@ -17,7 +17,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks import pause
-from lazybo.run.checkpoints import CHECKPOINTS_KEY, place_of
 from lazybo.study import ATTEMPTS_KEY, SECONDS_KEY, is_paused, paused_trials
 from lazybo.study.attributes import PAUSED_KEY
 from lazybo.study.trial import cost_of
@@ -161,12 +160,6 @@ def test_what_does_not_fit_is_refused_before_anything_runs(
     assert not (tmp_path / "s.db").exists()
 
 
-def test_a_file_is_no_folder_for_checkpoints(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="must be a folder"):
-        run(Training(tmp_path / "log"), SPACE, n_trials=1, checkpoints=tmp_path / "file")
-
-
 def test_reports_and_yields_exclude_each_other() -> None:
     def train(x: float, trial: Any) -> Iterator[float]:
         trial.report(x, 1)
@@ -262,18 +255,6 @@ def test_a_training_may_save_when_it_is_told_to_stop(tmp_path: Path) -> None:
     study = call()
     assert starts == [0, 3]
     assert list(study.trials[0].intermediate_values) == [1, 2, 3, 4, 5, 6]
-
-
-def test_checkpoints_of_ended_trials_stay_without_copies(tmp_path: Path) -> None:
-    training = Training(tmp_path / "log")
-    study = run(training, SPACE, n_trials=3, max_steps=STEPS, pruner=StopAt({1}), storage=tmp_path / "s.db")
-    root = tmp_path / "s-lazybo-checkpoints"
-    assert study._storage.get_study_system_attrs(study._study_id)[CHECKPOINTS_KEY] == str(root)
-    for trial in study.trials:
-        assert trial.user_attrs["checkpoint"] == str(place_of(root, trial.number) / "files")
-        copies = len(list(place_of(root, trial.number).glob("saved-*")))
-        assert copies == (trial.number == 1), "that of the paused one is needed"
-    assert (place_of(root, 0) / "files" / "epoch").read_text() == str(STEPS)
 
 
 def test_the_time_of_all_parts_of_a_training_counts(tmp_path: Path) -> None:
@@ -385,20 +366,6 @@ def test_a_training_that_never_gets_further_fails_in_the_end() -> None:
             limits=lazybo.Limits(retries=1, max_failures=2),
         )
     assert raised.value.study.trials[0].state == TrialState.FAIL
-
-
-def test_killed_after_its_last_step_a_training_has_its_value(tmp_path: Path) -> None:
-    training = Training(tmp_path / "log")
-
-    def train(params: dict[str, float], checkpoint: Path) -> Iterator[float]:
-        yield from training(params, checkpoint)
-        if not (tmp_path / "killed").exists():
-            (tmp_path / "killed").touch()
-            os._exit(1)
-
-    study = run(train, SPACE, n_trials=1, executor="processes", n_parallel=1, max_steps=STEPS)
-    assert study.trials[0].value == curve(study.trials[0].params["x"], STEPS)[STEPS]
-    assert set(training.epochs().values()) == {1}
 
 
 def test_drivers_and_workers_are_killed_and_no_epoch_is_lost_or_counted_twice(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The boundary to objectives: anything goes in, plain data of bounded size comes out."""
 
-import json
 import math
 from collections import OrderedDict, UserDict, deque
 from decimal import Decimal
@@ -130,13 +129,6 @@ def test_what_has_none_is_dropped_by_name_and_the_others_stay(metric: Any) -> No
     assert len(dropped[0]) < 400
 
 
-def test_names_become_texts_or_are_dropped() -> None:
-    found, dropped = plain.metrics({("a",): 1, 2: 3, "x" * 501: 4, odd("__str__", fail): 5})
-    assert found == {"('a',)": 1, "2": 3}
-    assert len(dropped) == 2
-    assert all(len(name) < 400 for name in dropped)
-
-
 anything = st.recursive(
     st.one_of(
         st.none(),
@@ -160,17 +152,6 @@ anything = st.recursive(
     ),
     max_leaves=6,
 )
-
-
-@given(st.dictionaries(st.one_of(st.text(st.characters()), st.integers(), st.tuples(st.text())), anything, max_size=3))
-def test_whatever_the_metrics_are_each_is_kept_as_json_or_named(metrics: dict[Any, Any]) -> None:
-    found, dropped = plain.metrics(metrics)
-    assert len(found) + len(dropped) <= len(metrics)
-    text = json.dumps(found, allow_nan=False)
-    assert json.loads(text) == found
-    text.encode()
-    assert len(text) < 7 * plain.METRICS_LENGTH
-    "".join(dropped).encode()
 
 
 @given(anything, anything)

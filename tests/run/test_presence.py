@@ -80,11 +80,6 @@ def test_a_heartbeat_that_was_edited_counts_as_one_of_another_machine(
     assert Drivers(study).living() == {"edited", "incomplete"}
 
 
-def test_a_driver_of_this_process_that_has_left_is_dead_though_its_note_stayed(study: optuna.Study) -> None:
-    write(study, "left")
-    assert Drivers(study).living() == set()
-
-
 def test_a_process_is_known_by_ticks_since_boot_which_no_clock_changes() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -95,37 +90,6 @@ def test_a_process_is_known_by_ticks_since_boot_which_no_clock_changes() -> None
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert born(process.pid) is None, "a zombie has ended"
     assert born(process.pid) is None
-
-
-def test_a_name_with_brackets_and_spaces_hides_no_process(tmp_path: Path) -> None:
-    program = tmp_path / "a ) Z 1 (b"
-    program.symlink_to("/bin/sleep")
-    with subprocess.Popen([program, "60"]) as process:
-        deadline = time.monotonic() + 20
-        while b"Z 1" not in Path(f"/proc/{process.pid}/stat").read_bytes() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        start = born(process.pid)
-        own = born(os.getpid())
-        process.kill()
-    assert start is not None
-    assert own is not None
-    assert start > own
-
-
-def test_a_machine_is_another_one_after_it_was_started_again() -> None:
-    assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in machine()
-
-
-def test_without_the_files_of_linux_a_process_is_still_known() -> None:
-    nowhere = Path("/nowhere")
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        before = born(process.pid, nowhere)
-        assert before is not None
-        assert before == born(process.pid, nowhere)
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert born(process.pid, nowhere) is None
-    assert born(process.pid, nowhere) is None
 
 
 @pytest.mark.parametrize("skew", [-130.0, 0.0, 130.0, 1e9])
@@ -153,19 +117,6 @@ def test_a_driver_elsewhere_counts_as_dead_when_it_is_silent_whatever_its_clock_
     assert drivers.living() == {"old", "new"}
     now += TIMEOUT + 1
     assert drivers.living() == set()
-
-
-def test_a_driver_gives_signs_of_life(study: optuna.Study) -> None:
-    def seen(name: str) -> float:
-        note = study._storage.get_study_system_attrs(study._study_id)[f"{HEARTBEAT_KEY}:{name}"]
-        return float(note["beat"])
-
-    with present(study, interval=0.02) as name:
-        first = seen(name)
-        deadline = time.monotonic() + 20
-        while seen(name) == first and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert seen(name) > first
 
 
 def test_nobody_is_dead_while_the_storage_does_not_answer(study: optuna.Study, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,14 +107,3 @@ def test_ten_equal_results_get_a_hint(caplog: pytest.LogCaptureFixture) -> None:
         found = [text for text in caplog.messages if "is this the right metric" in text]
         assert found == ["the first 10 results are all 0.5: is this the right metric?"] * hints
         assert len(study.trials) == 12
-
-
-@pytest.mark.extra
-def test_a_real_kernel_shows_it() -> None:
-    import nbclient
-    import nbformat
-
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(RUN)])
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    said = "".join(part.get("text", "") for part in notebook.cells[0].outputs if part.get("name") == "stdout")
-    assert "3/3" in said

@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import threading
-import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,12 @@ import optuna
 import pytest
 import sqlalchemy
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo.run.channel import BatchedWriter, StudyReporter
-from lazybo.study import open_ledger, open_storage
+from lazybo.study import open_storage
 from lazybo.study.journal import Journal, WholeLines
-
-DEADLINE = 60.0
 
 
 class Written:
@@ -35,13 +30,6 @@ class Written:
         return [trial_id for trial_id in values if trial_id in self.ended]
 
 
-def wait_for(condition: Any) -> None:
-    until = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(0.005)
-
-
 def test_the_first_value_is_written_at_once_and_those_that_follow_together() -> None:
     written = Written()
     reports = BatchedWriter(written, interval=1000.0)
@@ -51,16 +39,6 @@ def test_the_first_value_is_written_at_once_and_those_that_follow_together() -> 
     reports.flush()
     reports.flush()
     assert written.writes[1:] == [{7: {2: 1.0, 3: 1.5}, 8: {1: 0.5, 2: 1.0, 3: 1.5}}]
-
-
-def test_values_are_written_soon_if_no_others_follow() -> None:
-    written = Written()
-    reports = BatchedWriter(written, interval=0.05)
-    for step in range(3):
-        reports.add(1, step, 1.0)
-    wait_for(lambda: sum(len(write[1]) for write in written.writes) == 3)
-    assert len(written.writes) == 2
-    wait_for(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
 
 
 def test_values_that_could_not_be_written_are_written_later() -> None:
@@ -80,14 +58,6 @@ def test_values_that_could_not_be_written_are_written_later() -> None:
         reports.add(1, 2, 3.0)
     reports.flush()
     assert written.writes == [{1: {0: 1.0}}, {1: {1: 2.0, 2: 3.0}}]
-
-
-def test_a_trial_that_has_ended_accepts_no_more() -> None:
-    reports = BatchedWriter(Written(ended={5}), interval=1000.0)
-    assert not reports.add(5, 0, 1.0)
-    assert not reports.add(5, 1, 1.0)
-    assert reports.add(6, 1, 1.0)
-    reports.forget(5)
 
 
 # ----------------------------------------------------------------- in a study
@@ -183,43 +153,3 @@ def test_a_trial_that_another_process_ended_is_told_to_stop(tmp_path: Path) -> N
     reporter.flush()
     assert reporter.report(trial.number, 2, 1.0)
     assert study.trials[0].intermediate_values == {0: 1.0}
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "journal", "plain journal"])
-def test_a_ledger_writes_values_again_and_leaves_ended_trials_alone(kind: str, tmp_path: Path) -> None:
-    backend = JournalFileBackend(str(tmp_path / "plain"))
-    storage = {
-        "memory": lambda: open_storage(None),
-        "sqlite": lambda: open_storage(tmp_path / "s.db"),
-        "journal": lambda: Journal(WholeLines(str(tmp_path / "journal"))),
-        "plain journal": lambda: optuna.storages.JournalStorage(backend),
-    }[kind]()
-    study = optuna.create_study(storage=storage)
-    first, second, ended = (study.ask()._trial_id for _ in range(3))
-    study.tell(2, 1.0)
-    writer = open_ledger(study, {}, None)
-    assert writer.report({first: {0: 1.0, 5: math.inf}, ended: {0: 1.0}}) == {ended}
-    assert writer.report({first: {5: 2.0, 9: math.nan}, second: {1: -1.0}, 999: {0: 1.0}}) == {999}
-    values = [trial.intermediate_values for trial in study.trials]
-    assert values[1:] == [{1: -1.0}, {}]
-    assert {**values[0], 9: None} == {0: 1.0, 5: 2.0, 9: None}
-    assert math.isnan(values[0][9])
-
-
-def test_several_values_are_one_write_of_a_journal(tmp_path: Path) -> None:
-    class Counting(WholeLines):
-        writes = 0
-
-        def append_logs(self, logs: list[dict[str, Any]]) -> None:
-            self.writes += 1
-            super().append_logs(logs)
-
-    backend = Counting(str(tmp_path / "journal"))
-    study = optuna.create_study(storage=Journal(backend), pruner=NopPruner())
-    reporter, trial = reporting(study)
-    before = backend.writes
-    for step in range(50):
-        reporter.report(trial.number, step, 1.0)
-    reporter.close(trial.number)
-    assert backend.writes - before <= 10
-    assert len(study.trials[0].intermediate_values) == 50

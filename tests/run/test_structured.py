@@ -112,19 +112,6 @@ def test_the_model_of_a_study_knows_its_kinds_and_reports_it(tmp_path: Path) -> 
     assert "cell[0&gt;1]" in (tmp_path / "report.html").read_text()
 
 
-def test_known_results_and_earlier_studies_have_kinds() -> None:
-    first = lazybo.optimize(objective, PARAMETERS, n_trials=12, seed=0)
-    known = [(SPACE.values(trial.params), trial.value) for trial in first.trials]
-    for start in (first, known, [{**params, "value": value} for params, value in known]):
-        study = lazybo.optimize(objective, PARAMETERS, n_trials=2, seed=1, warm_start=start)
-        assert len(study.trials) == 2
-    later = Optimizer(PARAMETERS, seed=1, earlier=[first])
-    for _ in range(6):
-        suggestion = later.ask()
-        later.tell(suggestion, objective(suggestion.params))
-    assert [relation.results for relation in later.model.related()] == [12]
-
-
 @pytest.mark.parametrize("sampler", [lazybo.LazySampler(seed=0), optuna.samplers.TPESampler(seed=0)])
 def test_suggest_works_with_any_sampler(sampler: optuna.samplers.BaseSampler) -> None:
     study = optuna.create_study(sampler=sampler)
@@ -137,23 +124,6 @@ def test_suggest_works_with_any_sampler(sampler: optuna.samplers.BaseSampler) ->
         model = sampler.model(study)
         assert model is not None
         assert model.space.names == ("lr", "order", "recipe")
-
-
-def test_suggest_in_a_run_and_for_a_fixed_trial() -> None:
-    space = {"order": KINDS["order"], "recipe": KINDS["recipe"], "lr": (0.0, 1.0)}
-    study = lazybo.optimize(travelled, space, n_trials=3, seed=0, executor="threads", n_parallel=2)
-    assert len(study.trials) == 3
-    fixed = optuna.trial.FixedTrial({**study.trials[0].params})
-    assert travelled(fixed) == study.trials[0].value
-    with pytest.raises(lazybo.RunFailed, match="contradicts the space, where 'order' is"):
-        lazybo.optimize(travelled, {**space, "order": Permutation(["b", "a"])}, n_trials=1)
-    with pytest.raises(ValueError, match="takes a kind such as"):
-        lazybo.suggest(fixed, "order", ["a", "b"])  # type: ignore[arg-type]
-    for wrong in (study, 3):
-        with pytest.raises(ValueError, match="takes the trial of an objective, not"):
-            lazybo.suggest(wrong, "order", KINDS["order"])
-    with pytest.raises(ValueError, match="the name of a parameter must be a text, not 3"):
-        lazybo.suggest(fixed, 3, KINDS["order"])  # type: ignore[arg-type]
 
 
 def test_a_name_has_one_kind_in_a_study() -> None:
@@ -268,19 +238,6 @@ def test_the_model_sees_features_instead_of_parameters(tmp_path: Path) -> None:
     loaded = Optimizer.load(tmp_path / "saved.json", features=mass)
     assert loaded.space.instead_of == ("name", "depth")
     assert loaded.ask() == optimizer.ask()
-
-
-def test_features_instead_of_parameters_work_with_conditions_kinds_and_in_a_run() -> None:
-    space = Space(
-        {"order": KINDS["order"], "extra": [0, 1], "lr": (0.0, 1.0)},
-        conditions={"lr": lazybo.Condition("extra", (1,))},
-        features=lambda params: [params["order"].index("b"), params.get("lr", 0.0)],
-        instead_of=["order", "lr"],
-    )
-    study = lazybo.optimize(
-        lambda params: params["order"].index("b") + params.get("lr", 0.0), space, n_trials=20, seed=0
-    )
-    assert study.best_value < 0.2
 
 
 def test_features_and_canonical_forms_work_in_a_run() -> None:

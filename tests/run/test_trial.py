@@ -112,17 +112,6 @@ def test_a_worker_cannot_begin_or_end_trials(executor: str) -> None:
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 3
 
 
-def test_an_error_of_the_storage_reaches_the_objective() -> None:
-    def objective(trial: Any) -> float:
-        with pytest.raises(KeyError, match=r"No trial with trial.id 1000000 exists"):  # as in the driver
-            trial.storage.get_trial(10**6)
-        with pytest.raises(RuntimeError, match=r"a worker cannot stop the run; call study\.stop"):
-            trial.study.stop()
-        return 1.0
-
-    assert run(objective, "processes").trials[0].state == TrialState.COMPLETE
-
-
 def test_a_trial_outside_of_a_run_has_no_study() -> None:
     with pytest.raises(RuntimeError, match="belongs to no study"):
         _ = Trial(0, {"x": 1.0}).study

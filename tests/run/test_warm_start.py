@@ -82,14 +82,6 @@ def test_files_of_spreadsheets_are_understood(text: str, tmp_path: Path) -> None
     assert known_results(tmp_path / "r.csv", SPACE, "minimize") == RESULTS[:1]
 
 
-def test_a_frame_of_polars_is_a_table() -> None:
-    class Polars:
-        def to_dicts(self) -> list[dict[str, Any]]:
-            return [{**params, "value": value} for params, value in RESULTS]
-
-    assert known_results(Polars(), SPACE, "minimize") == RESULTS
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -92,15 +92,6 @@ def test_suggestions_are_feasible_even_if_the_belief_is_not() -> None:
     assert all(row["params_x"] + row["params_y"] <= 1 for row in optimizer.records())
 
 
-def test_local_models_and_several_objectives_take_beliefs() -> None:
-    assert best(search(believing(0.3, 0.6), 30, local_after=12)) < 0.01
-    optimizer = Optimizer(believing(0.3, 0.6), direction=["minimize", "maximize"], seed=0)
-    for _ in range(9):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, [bowl(suggestion.params), suggestion.params["x"]])
-    assert len(optimizer.front) > 1
-
-
 def test_a_saved_optimiser_continues_to_the_last_bit(tmp_path: Path) -> None:
     optimizer = search(believing(0.3, 0.6), 8)
     optimizer.save(tmp_path / "saved.json")

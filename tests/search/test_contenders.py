@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy.special import ndtr
 
-from lazybo import Condition, Matern52, Optimizer, Space
-from lazybo.gp import Process
-from lazybo.search.predictions import MOST, NEGLIGIBLE, SURE, Evaluation, chances, next_repeat
+from lazybo import Condition, Optimizer, Space
+from lazybo.search.predictions import MOST, NEGLIGIBLE, SURE, chances, next_repeat
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
 MIXED = {
@@ -82,20 +81,6 @@ def test_the_next_repeat_narrows_the_closest_race_most(seed: int, m: int) -> Non
         conditioned = covariance - np.outer(row, row) / (covariance[i, i] + noise[i])
         after.append(variance_of((challenger, leader), conditioned))
     assert after[next_repeat(mean, covariance, noise)] == pytest.approx(min(after))
-
-
-@given(seed=st.integers(0, 1000), pending=st.integers(0, 4))
-@settings(max_examples=30, deadline=None)
-def test_the_told_covariance_is_that_of_a_process_without_pending_rows(seed: int, pending: int) -> None:
-    rng = np.random.default_rng(seed)
-    x, u, targets = rng.random((12, 2)), rng.random((5, 2)), rng.normal(size=12)
-    waits = rng.permutation(12)[:pending]
-    targets[waits] = np.nan
-    told = ~np.isnan(targets)
-    whole, without = Process(Matern52([0.4, 0.6]), 0.05), Process(Matern52([0.4, 0.6]), 0.05)
-    whole.append(x, targets)
-    without.append(x[told], targets[told])
-    np.testing.assert_allclose(whole.told_covariance(u), without.posterior_covariance(u)[1], atol=1e-9)
 
 
 # ------------------------------------------------------------------- contenders
@@ -232,15 +217,3 @@ def test_what_lies_outside_the_space_is_not_repeated_and_nothing_to_vary_is_deci
     still.observe({"only": 3}, 1.0)
     still.observe({"only": 3}, 2.0)
     assert still.confirm() is None
-
-
-def test_the_driver_may_choose_from_fewer_evaluations() -> None:
-    optimizer = searched(2.0)
-    few = [
-        Evaluation(each.params, optimizer.space.encode(each.params), each.measured, each.number)
-        for each in optimizer.model.contenders()[1:3]
-    ]
-    chosen = optimizer.planner.propose_repeat(few)
-    assert chosen in few
-    assert optimizer.pending == []
-    assert optimizer.planner.propose_repeat([]) is None

@@ -1,6 +1,5 @@
 """The cost of evaluations in the optimiser."""
 
-import json
 import math
 from typing import Any
 
@@ -16,7 +15,6 @@ from lazybo.search.acquisition import (
     constrained,
     feasibility,
     improvement,
-    log_confidence_bound,
     log_expected_improvement,
     per_cost,
 )
@@ -65,15 +63,6 @@ def test_at_the_end_of_the_budget_the_cost_has_no_influence_at_all(seed: int) ->
     assert run(Optimizer(SPACE, seed=seed, cost="seconds"), 12, left=0.0) == run(Optimizer(SPACE, seed=seed), 12)
 
 
-def test_seconds_that_are_told_change_nothing_without_a_cost() -> None:
-    told, silent = Optimizer(SPACE, seed=3), Optimizer(SPACE, seed=3)
-    for _ in range(12):
-        suggestion = silent.ask()
-        silent.tell(suggestion, flat(suggestion.params))
-    assert run(told, 12) == [row["params"] for row in silent.state()["rows"]]
-    assert told.state() == silent.state()
-
-
 @given(exponent=st.integers(-40, 40), seed=st.integers(0, 99))
 @settings(max_examples=3, deadline=None)
 def test_the_unit_of_the_cost_does_not_matter(exponent: int, seed: int) -> None:
@@ -88,31 +77,6 @@ def test_the_unit_of_the_cost_does_not_matter(exponent: int, seed: int) -> None:
         return asked
 
     assert grid(2.0**exponent) == grid(1.0)
-
-
-def test_a_cost_that_is_always_the_same_does_not_matter() -> None:
-    optimizer, without = Optimizer(GRID, seed=4, cost="seconds"), Optimizer(GRID, seed=4)
-    for _ in range(14):
-        suggestion, other = optimizer.ask(), without.ask()
-        assert suggestion.params == other.params
-        value = math.sin(suggestion.params["a"] + 1.7 * suggestion.params["b"])
-        optimizer.tell(suggestion, value, seconds=7.0)
-        without.tell(other, value)
-
-
-def test_a_restored_optimiser_suggests_the_same_to_the_last_bit() -> None:
-    optimizer = Optimizer(SPACE, seed=5, cost="seconds")
-    run(optimizer, 15)
-    optimizer.planner.budget_left = 0.7
-    restored = Optimizer(SPACE, seed=5, cost="seconds")
-    restored.restore(json.loads(json.dumps(optimizer.state())))
-    assert restored.planner.budget_left == 0.7
-    for _ in range(4):
-        suggestion, other = optimizer.ask(), restored.ask()
-        assert suggestion == other
-        optimizer.tell(suggestion, flat(suggestion.params), seconds=price(suggestion.params))
-        restored.tell(other, flat(other.params), seconds=price(other.params))
-    assert restored.state() == optimizer.state()
 
 
 def test_a_state_with_a_cost_is_readable_without_one_and_the_reverse() -> None:
@@ -150,18 +114,6 @@ def test_derivatives_per_cost(seed: int, weight: float) -> None:
     check_derivatives(per_cost(constrained(objective, 1, feasibility([0.2])), weight), 3, seed)
 
 
-@given(mean=st.floats(-50, 50), std=st.floats(1e-3, 5), best=st.floats(-5, 5))
-def test_the_logarithm_of_the_confidence_bound(mean: float, std: float, best: float) -> None:
-    means, stds = np.array([mean, mean + 0.5, mean]), np.array([std, std, 1.5 * std])
-    got = log_confidence_bound(means, stds, best)
-    assert np.isfinite(got).all()
-    assert np.argsort(got.value).tolist() == np.argsort(2.0 * stds - means).tolist(), "the order of κ σ - μ"
-    np.testing.assert_allclose(got.by_std / got.by_mean, -2.0, rtol=1e-12)
-    step = 1e-6
-    numeric = (log_confidence_bound(means + step, stds, best).value - got.value) / step
-    np.testing.assert_allclose(got.by_mean, numeric, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("objectives", [1, 2, 4])
 @pytest.mark.parametrize("bound", [None, 0.6, -1.0])
 def test_several_objectives_and_constraints_per_cost(objectives: int, bound: float | None) -> None:
@@ -190,19 +142,6 @@ def test_several_objectives_and_constraints_per_cost(objectives: int, bound: flo
     for left in (1.0, 0.25):
         difference = acquired(0.0) - acquired(left)
         np.testing.assert_allclose(np.diff(difference), left * np.diff(log_cost), rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("batch", ["fantasy", "maxima"])
-def test_batches_prefer_cheap_evaluations_and_are_distinct(batch: Any) -> None:
-    means: dict[float, list[float]] = {1.0: [], 0.0: []}
-    for seed in range(4):
-        for left, found in means.items():
-            optimizer = Optimizer(SPACE, seed=seed, cost="seconds", batch=batch)
-            run(optimizer, 10, left=0.0)
-            asked = optimizer.ask(20, budget_left=left)
-            assert len({tuple(each.params.values()) for each in asked}) == 20
-            found.append(float(np.mean([each.params["x"] for each in asked])))
-    assert np.mean(means[1.0]) < np.mean(means[0.0])
 
 
 # ------------------------------------------------------------ what is not known

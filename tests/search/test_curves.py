@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from lazybo import Column
 from lazybo.gp import warping
-from lazybo.search import curve_forecasts as curves
 from lazybo.search.curve_forecasts import Clock, Curve, CurveModel, Targets, kept_steps, learn_point
 
 STEPS = 30
@@ -99,17 +98,6 @@ def test_forecasts_do_not_depend_on_when_they_are_asked_for() -> None:
         assert np.array_equal(forecast.weights, asked.forecasts()[number].weights)
 
 
-def test_a_flat_curve_is_expected_to_stay_flat() -> None:
-    """Some trainings do not learn. A curve that has not changed for a while is one of them."""
-    learning = [curve(x) for x in np.linspace(0, 1, 6)]
-    flat = [Curve(np.array([x]), dict.fromkeys(range(1, STEPS + 1), 3.0), True) for x in (0.05, 0.33, 0.71)]
-    model = model_of(learning + flat)
-    stays = model.forecast(*Curve(np.array([0.52]), dict.fromkeys(range(1, 13), 3.0), False))
-    assert stays is not None
-    assert stays.value == pytest.approx(3.0, abs=0.5)
-    assert stays.below(1.5) < 0.05
-
-
 @pytest.mark.parametrize(("start", "stride"), [(0, 1), (1, 1), (100, 100), (-7, 3)])
 def test_only_the_order_and_distance_of_steps_matter(start: int, stride: int) -> None:
     def forecast(start: int, stride: int) -> float:
@@ -137,16 +125,6 @@ def test_diverged_trainings_count_as_bad_and_do_no_more_harm(bad: float) -> None
     forecast = model.forecast(*curve(0.4, 6))
     assert forecast is not None
     assert forecast.value == pytest.approx(end_of(0.4), abs=0.3)
-
-
-@given(st.sets(st.integers(0, 400), min_size=1), st.booleans())
-def test_few_steps_are_kept_and_always_the_last(steps: set[int], complete: bool) -> None:
-    clock = Clock(0, 1, math.log(401))
-    kept = kept_steps(Curve(np.zeros(1), dict.fromkeys(steps, 0.0), complete), clock)
-    assert kept[-1][0] == max(steps)
-    assert [step for step, _ in kept] == sorted({step for step, _ in kept})
-    assert len(kept) <= 3 + math.log(401) / math.log(curves.THINNING)
-    assert (kept[-1][1] is None) == complete
 
 
 def test_two_hundred_trainings_of_fifty_epochs_are_some_two_thousand_rows() -> None:

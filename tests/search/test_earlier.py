@@ -122,16 +122,6 @@ def test_the_means_of_tasks_are_those_of_their_processes(rng: np.random.Generato
         np.testing.assert_allclose(earlier.means(u)[i], process.mean(u), atol=1e-9)
 
 
-def test_the_prior_is_the_weighted_sum_of_the_means(rng: np.random.Generator) -> None:
-    earlier = tasks_of(rng)
-    x = rng.random((8, 2))
-    related = earlier.related(x, np.sin(3 * x[:, 0]) + x[:, 1], earlier.means(x))
-    prior, u = earlier.prior(related), rng.random((5, 2))
-    np.testing.assert_allclose(prior(u), related.offset + related.weights @ earlier.means(u), atol=1e-10)
-    np.testing.assert_allclose(PriorMean.__call__(prior, u), prior(u), atol=1e-9)
-    assert related.shares.sum() + related.none == pytest.approx(1.0)
-
-
 def test_the_shares_follow_from_the_densities_of_normal_distributions(rng: np.random.Generator) -> None:
     """The fast comparison in the eigenvectors of K, against the density of t with b and s integrated out."""
     earlier, x = tasks_of(rng), rng.random((6, 2))
@@ -281,18 +271,6 @@ def test_what_does_not_fit_is_left_out_and_said(caplog: pytest.LogCaptureFixture
     assert "ignored, since this space has no such parameters: 'old'" in caplog.text
 
 
-def test_a_new_parameter_is_unknown_to_all(caplog: pytest.LogCaptureFixture) -> None:
-    """Two of three studies lack it, so they decide; the third is used without it."""
-    space = Optimizer({**SPACE, "new": (0.0, 1.0)}).space
-    old = [results(5), results(5, 1)]
-    with_new = [({**params, "new": 0.9}, value) for params, value in results(5, 2)]
-    with caplog.at_level(logging.WARNING, "lazybo"):
-        found = fitting(EarlierStudy.read([*old, with_new], ["minimize"]), space)
-    assert found.unknown.tolist() == [False, False, True]
-    assert len(found.names) == 3
-    assert "it says nothing about 'new'" in caplog.text
-
-
 def test_a_study_that_lacks_what_others_have_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     lacking = [({"x": params["x"]}, value) for params, value in results(5, 2)]
     with caplog.at_level(logging.WARNING, "lazybo"):
@@ -383,22 +361,6 @@ def test_studies_of_which_nothing_fits_change_nothing(caplog: pytest.LogCaptureF
     assert "is not used" in caplog.text
 
 
-@pytest.mark.parametrize("lag", ["auto", 3, None])
-def test_a_restored_optimiser_continues_to_the_last_bit(lag: Any) -> None:
-    options: dict[str, Any] = {"seed": 3, "earlier": [results(25), results(25, 1)], "lag": lag}
-    one = Optimizer(SPACE, **options)
-    for _ in range(9):
-        suggestion = one.ask()
-        one.tell(suggestion, bowl(suggestion.params))
-    two = Optimizer(SPACE, **options)
-    two.restore(one.state())
-    for _ in range(4):
-        first, second = one.ask(), two.ask()
-        assert first == second
-        one.tell(first, bowl(first.params))
-        two.tell(second, bowl(second.params))
-
-
 def test_other_earlier_studies_after_a_restoration_are_learned_again() -> None:
     one = Optimizer(SPACE, seed=3, earlier=[results(25)])
     for _ in range(5):
@@ -422,25 +384,6 @@ def test_earlier_studies_that_no_longer_count_cost_nothing() -> None:
     assert optimizer.model.related()[0].name == "table 1"
 
 
-def test_predictions_have_the_prior_mean() -> None:
-    """After three evaluations the model knows more of the space than without earlier studies."""
-    _, warm = best_after(4, earlier=[results(60)])
-    _, cold = best_after(4, n_startup=3)
-    far = {"x": 0.95, "y": 0.05}
-    truth = bowl(far)
-    assert abs(warm.predict(far).value - truth) < abs(cold.predict(far).value - truth)
-
-
-@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
-@pytest.mark.parametrize("transform", ["warped", "scaled", "centred"])
-def test_values_of_any_size(scale: float, transform: Any) -> None:
-    optimizer = Optimizer(SPACE, seed=0, earlier=[results(20)], value_transform=transform)
-    for _ in range(6):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, scale * bowl(suggestion.params))
-    assert math.isfinite(optimizer.predict({"x": 0.5, "y": 0.5}).value)
-
-
 def test_known_variances_and_earlier_studies() -> None:
     optimizer = Optimizer(SPACE, seed=0, earlier=[results(20)])
     for _ in range(6):
@@ -456,12 +399,3 @@ def test_fixed_parameters_stay_fixed() -> None:
     like = fixed.like_others(kernel, 7.0)
     np.testing.assert_array_equal(like.center(kernel)[:3], fixed.center(kernel)[:3])
     assert like.center(kernel)[3] == kernel.theta[3]
-
-
-def test_priors_around_a_kernel() -> None:
-    kernel = AdditiveMatern52([0.3, 2.0], 5.0, 0.25)
-    priors = Priors(like=kernel)
-    center = priors.center(kernel)
-    np.testing.assert_allclose(center[[0, 1, 3]], kernel.theta[[0, 1, 3]])
-    assert center[2] == pytest.approx(math.log(priors.output_scale))
-    assert (priors.deviations(kernel)[:2] < Priors().deviations(kernel)[:2]).all()

@@ -1,6 +1,5 @@
 """Failures: where they happen is learned, and what did not fail is not blamed."""
 
-import json
 import math
 from typing import Any
 
@@ -179,28 +178,6 @@ def test_every_acquisition_avoids_failures(acquisition: str) -> None:
 # ------------------------------------------------------------------------ state
 
 
-def mixed(i: int, params: dict[str, Any]) -> float | None:
-    """A region that fails, and some crashes."""
-    return None if i % 9 == 4 else half(params)
-
-
-def test_a_restored_optimiser_continues_to_the_last_bit() -> None:
-    stops = (3, 6, 7)
-    plain, restored = Optimizer(SPACE, seed=4), Optimizer(SPACE, seed=4)
-    for i in range(10):
-        batches = [optimizer.ask(2) for optimizer in (plain, restored)]
-        assert batches[0] == batches[1]
-        for optimizer, batch in zip((plain, restored), batches, strict=True):
-            for j in (1, 0):
-                optimizer.tell(batch[j], mixed(2 * i + j, batch[j].params))
-        if i in stops:
-            saved, restored = json.loads(json.dumps(restored.state())), Optimizer(SPACE, seed=4)
-            restored.restore(saved)
-            restored.model.maxima()
-            assert restored.state() == saved == plain.state()
-    assert "failures" in plain.planner.state()
-
-
 def test_a_state_from_before_failures_were_modelled_is_read() -> None:
     optimizer = Optimizer(SPACE, seed=4)
     run(optimizer, half, 20)
@@ -219,15 +196,6 @@ def test_a_state_that_cannot_be_read_is_refused() -> None:
     state = {**optimizer.planner.state(), "failures": {"kernel": "additive"}}
     with pytest.raises(ValueError, match="cannot be read"):
         Optimizer(SPACE, seed=4).planner.restore(state)
-
-
-def test_without_failures_there_is_no_model_of_them() -> None:
-    optimizer = Optimizer(SPACE, seed=0)
-    run(optimizer, bowl, 12)
-    assert optimizer.model.search.models.failures is None
-    assert optimizer.model.limits() == ({}, None)
-    assert not optimizer.model.surrogate()[0].known_variances.any()
-    assert "failures" not in optimizer.planner.state()
 
 
 def test_a_value_after_a_failure_at_the_same_point_counts() -> None:

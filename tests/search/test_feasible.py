@@ -123,20 +123,6 @@ def test_a_constraint_that_always_holds_changes_nothing(space: dict[str, Any]) -
     assert run(free, total, 20) == run(constrained, total, 20)
 
 
-def test_a_restored_optimiser_continues_to_the_last_bit() -> None:
-    def make() -> Optimizer:
-        return Optimizer(
-            Space(cube(3), feasible=lambda params: params["x0"] + params["x1"] * params["x2"] <= 0.1), seed=1
-        )
-
-    whole = make()
-    first = run(whole, total, 12)
-    resumed = make()
-    resumed.restore(whole.state())
-    assert run(whole, total, 8) == run(resumed, total, 8)
-    assert first == run(make(), total, 12)
-
-
 # --------------------------------------------------------------- the border
 
 
@@ -177,20 +163,6 @@ def test_the_optimum_on_the_border_is_found() -> None:
 
 
 # --------------------------------------------------------- points of the set
-
-
-def test_the_points_are_spread_over_all_parts_of_a_small_feasible_set() -> None:
-    def feasible(params: dict[str, Any]) -> bool:
-        u = [*params.values()]
-        return all(abs(v - 0.2) < 0.12 for v in u) or all(abs(v - 0.8) < 0.12 for v in u)
-
-    space = Space({f"x{j}": FloatDistribution(0.0, 1.0) for j in range(4)})
-    points = FeasibleSet(space, feasible).spread(0, np.random.default_rng(1), 512)
-    assert len(np.unique(points, axis=0)) > 500
-    low = points[points[:, 0] < 0.5]
-    assert 0.35 < len(low) / 512 < 0.65
-    np.testing.assert_allclose(low.mean(axis=0), 0.2, atol=0.02)
-    np.testing.assert_allclose(low.std(axis=0), 0.24 / math.sqrt(12), rtol=0.15)
 
 
 def test_a_set_of_a_millionth_of_the_volume_is_found_at_a_corner() -> None:

@@ -73,17 +73,6 @@ def test_while_nothing_measured_is_feasible_suggestions_satisfy_the_known_constr
     assert min(params["a"] for params in asked) < 0.01  # the least violation that the known constraint allows
 
 
-def test_a_known_constraint_that_always_holds_changes_nothing_with_several_outputs() -> None:
-    asked = []
-    for feasible in (None, lambda params: True):
-        optimizer = Optimizer(Space(SPACE, feasible=feasible), direction=["minimize", "maximize"], seed=3)
-        for _ in range(12):
-            suggestion = optimizer.ask()
-            optimizer.tell(suggestion, values(suggestion.params, 2), constraints=excess(suggestion.params))
-            asked.append(suggestion.params)
-    assert asked[:12] == asked[12:]
-
-
 # ------------------------------------------------------- contenders and expected gain
 
 
@@ -104,15 +93,6 @@ def test_contenders_and_gains_count_feasible_evaluations_only() -> None:
     assert (points[:, 0] <= 0.75).all()
     assert evaluated == 5
     assert bounded.model.expected_gain(5) > 0.0
-
-
-def test_a_gain_needs_something_feasible() -> None:
-    optimizer = Optimizer(SPACE, seed=0)
-    optimizer.observe({"a": 0.5, "b": 0.5, "kind": "p"}, 1.0, constraints={"memory": 1.0})
-    assert optimizer.model.contenders() == []
-    assert optimizer.planner.propose_repeat() is None
-    with pytest.raises(ValueError, match="no evaluation is feasible"):
-        optimizer.model.expected_gain()
 
 
 def test_contenders_and_gains_are_for_one_objective() -> None:

@@ -1,6 +1,5 @@
 """Forecasts of pending evaluations: the model learns them, and forgets them when the value is told."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from lazybo import Optimizer
 from lazybo.gp import NOISY
 from lazybo.search.optimizer import Suggestion
-from lazybo.search.records import repeats
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 AT = {"x": 0.9, "y": 0.9}
@@ -102,36 +100,13 @@ def test_of_several_objectives_one_may_be_known() -> None:
     optimizer.ask()
 
 
-@pytest.mark.parametrize("directions", [["maximize"], ["minimize", "maximize"]])
-def test_forecasts_are_part_of_the_state(directions: list[str]) -> None:
-    optimizer = told(direction=directions)
-    optimizer.forecast(optimizer.announce(AT), 0.5, 0.1, objective=len(directions) - 1)
-    optimizer.ask()
-    restored = Optimizer(SPACE, direction=directions)  # type: ignore[arg-type]
-    restored.restore(json.loads(json.dumps(optimizer.state())))
-    assert restored.model.predict_all(AT) == optimizer.model.predict_all(AT)
-    assert restored.ask() == optimizer.ask()
-
-
-def test_a_forecast_of_another_objective_replaces_the_first_one() -> None:
-    optimizer = told(direction=["minimize", "minimize"])
-    pending = optimizer.announce(AT)
-    optimizer.forecast(pending, -9.0, 5.0, objective=0)
-    optimizer.planner.propose(99)[0]
-    optimizer.forecast(pending, -5.0, 0.1, objective=1)
-    restored = Optimizer(SPACE, direction=["minimize", "minimize"])
-    restored.restore(json.loads(json.dumps(optimizer.state())))
-    assert restored.model.predict_all(AT) == optimizer.model.predict_all(AT)
-    assert restored.planner.propose(99)[0] == optimizer.planner.propose(99)[0]
-
-
 def test_forecasts_of_repeats_do_not_count_as_noise() -> None:
     """Two evaluations of a point differ if there is noise. A forecast that differs says nothing about it."""
     optimizer = told(lag=1)
     row = optimizer.best
     optimizer.observe(AT, 1.0)
     pending = optimizer.announce(AT)
-    assert repeats(optimizer.planner.records, pending)
+    assert optimizer.planner.repeats(pending)
     optimizer.forecast(pending, 3.0, 0.1)
     assert not optimizer.model.predictor().exact, "a forecast that differs is no second measurement either"
     optimizer.learn()
@@ -168,28 +143,6 @@ def test_a_saved_optimiser_keeps_what_was_stopped(directions: list[str], tmp_pat
     assert loaded.records() == optimizer.records()
     assert loaded.state() == optimizer.state()
     assert loaded.ask() == optimizer.ask()
-
-
-def noisy(stopped: int, seed: int) -> Optimizer:
-    """Twelve measured values of a bowl with noise, and forecasts of others near it that are nearly certain."""
-    optimizer, rng = Optimizer(SPACE, seed=seed), np.random.default_rng(seed)
-    for number in range(12 + stopped):
-        x, y = rng.random(2).tolist()
-        value = (x - 0.3) ** 2 + (y - 0.5) ** 2 + 0.1 * rng.standard_normal()
-        if number < 12:
-            optimizer.observe({"x": x, "y": y}, value)
-        else:
-            optimizer.forecast(optimizer.announce({"x": x, "y": y}), value, 1e-4, stopped=True)
-    return optimizer
-
-
-def test_forecasts_do_not_hide_noise() -> None:
-    """They tell how an evaluation ends, and another one at the same configuration would end elsewhere."""
-    widths = []
-    for stopped in (0, 36):
-        found = [noisy(stopped, seed).recommend() for seed in range(5)]
-        widths.append(np.median([each.high - each.low for each in found]))
-    assert widths[1] > widths[0] / 4
 
 
 def test_a_stopped_repeat_measures_no_noise() -> None:

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from optuna._hypervolume import compute_hypervolume
 
 from lazybo.search.acquisition import ChebyshevImprovement, constrained, feasibility
-from lazybo.search.hypervolume import HypervolumeImprovement, boxes, hypervolume, non_dominated
+from lazybo.search.hypervolume import HypervolumeImprovement, hypervolume, non_dominated
 
 # Few values, so that ties and duplicates are common.
 COARSE = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.5])
@@ -35,17 +35,6 @@ def test_the_hypervolume_is_that_of_optuna(values: np.ndarray) -> None:
     inside = values[(values < 1.0).all(axis=1)]
     expected = compute_hypervolume(inside, reference) if len(inside) else 0.0
     assert hypervolume(values, reference) == pytest.approx(expected, abs=1e-12)
-
-
-@given(st.integers(2, 3).flatmap(points), st.integers(0, 99))
-def test_boxes_cover_what_is_not_dominated_once(values: np.ndarray, seed: int) -> None:
-    reference = np.full(values.shape[1], 1.1)
-    lower, upper = boxes(values, reference)
-    assert len(lower) <= 2 * len(values) + 1
-    for y in np.random.default_rng(seed).uniform(-0.2, 1.1, (50, values.shape[1])):
-        inside = ((lower < y) & (y < upper)).all(axis=1).sum()
-        dominated = (values <= y).all(axis=1).any()
-        assert inside == (0 if dominated else 1)
 
 
 def case(q: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -9,21 +9,14 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from lazybo import Matern52, Space
 from lazybo.gp import Posterior, Process
-from lazybo.search.acquisition import Acquired, improvement, log_expected_improvement
-from lazybo.search.maximise import Maximum, Surface, climb, find_maxima
+from lazybo.search.acquisition import improvement, log_expected_improvement
+from lazybo.search.maximise import Maximum, Surface, find_maxima
 
 Taken: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 def cube(dim: int) -> Space:
     return Space({f"x{j}": FloatDistribution(0.0, 1.0) for j in range(dim)})
-
-
-def filled(rng: np.random.Generator, n: int, dim: int = 3) -> Process:
-    gp = Process(Matern52(np.full(dim, 0.4)), 1e-4)
-    x = rng.random((n, dim))
-    gp.append(x, np.sin(7 * x).sum(axis=1))
-    return gp
 
 
 def nothing_taken(points: np.ndarray) -> np.ndarray:
@@ -38,20 +31,6 @@ def found_on(
     mixture, points = Posterior([gp]), space.spread(rng, pool)
     surface = Surface(gp.kernel, [mixture], points, [mixture.components(points)], joint)
     return find_maxima(surface, space, incumbents, taken, rng, **options)
-
-
-def test_climbing_reaches_the_top_inside_and_on_the_border() -> None:
-    top = np.array([[0.3, 0.6, 0.5], [1.4, 0.5, 0.5], [-0.2, 1.3, 0.5]])
-    curvature = np.array([1.0, 30.0, 1.0])
-
-    def gradient(u: np.ndarray, center: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        away = u - top[center]
-        return -0.5 * (curvature * away**2).sum(axis=1), -curvature * away
-
-    free = np.array([True, True, False])
-    found = climb(gradient, np.full((3, 3), 0.2), np.arange(3), np.tile(free, (3, 1)), np.ones(3))
-    np.testing.assert_allclose(found[:, :2], np.clip(top[:, :2], 0, 1), atol=2e-2)
-    assert (found[:, 2] == 0.2).all()
 
 
 def test_all_local_maxima_of_a_known_curve_are_found(rng: np.random.Generator) -> None:
@@ -128,18 +107,3 @@ def test_every_maximum_of_a_mixed_space_is_one_along_its_numbers(seed: int) -> N
         beside = np.repeat(maximum.x[None], 2, axis=0)
         beside[:, 1] = np.clip(beside[:, 1] + [-0.03, 0.03], 0, 1)
         assert acquisition(beside).max() < maximum.value + 0.05
-
-
-def test_if_the_only_optimum_is_taken_its_start_is_suggested(rng: np.random.Generator) -> None:
-    space, gp = cube(1), Process(Matern52([0.5]), 1e-4)
-    x = np.linspace(0.0, 1.0, 9)[:, None]
-    gp.append(x, (x[:, 0] - 0.5) ** 2)
-
-    def taken(points: np.ndarray) -> np.ndarray:
-        return np.abs(points[:, 0] - 0.5) < 0.05
-
-    def least_mean(mean: np.ndarray, std: np.ndarray) -> Acquired:
-        return Acquired(-mean[0], mean * 0 - 1, std * 0)
-
-    found = found_on(gp, space, 64, x[4:6], taken, rng, joint=least_mean)
-    assert 0.05 <= abs(found[0].x[0] - 0.5) < 0.1

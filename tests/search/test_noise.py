@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lazybo import Priors, Space
-from lazybo.gp import NOISY, priors_for
+from lazybo.gp import NOISY
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 
@@ -123,26 +123,6 @@ def test_what_contradicts_deterministic_is_refused(options: dict[str, Any], mess
         Options(deterministic=True, **options)
 
 
-def test_other_priors_and_a_small_noise_stay_with_deterministic() -> None:
-    given = Priors(length_scale=0.3)
-    expected = Priors(length_scale=0.3, noisy_odds=0.0, noise_limit=NOISY)
-    assert priors_for(given, 1e-6, deterministic=True) == expected
-    assert priors_for(None, None, deterministic=False) is None
-    optimizer = Optimizer(SPACE, seed=0, deterministic=True, noise=1e-6, priors=given)
-    assert optimizer.planner.state()["noise"] == 1e-6
-
-
-def test_noise_that_was_learned_before_an_objective_was_called_deterministic_is_forgotten() -> None:
-    rng, noisy = np.random.default_rng(0), Optimizer(SPACE, seed=0)
-    run(noisy, lambda x: bowl(x) + 15 * rng.standard_normal(), 30)
-    assert noisy.model.surrogate()[0].noise > NOISY
-    exact = Optimizer(SPACE, seed=0, deterministic=True)
-    exact.restore(noisy.state())
-    assert exact.model.surrogate()[0].noise <= NOISY * (1 + 1e-9)
-    exact.ask()
-    assert exact.planner.state()["noise"] <= NOISY * (1 + 1e-9)
-
-
 def test_repeats_that_agree_make_the_best_value_the_recommended_one_and_others_do_not() -> None:
     points = np.random.default_rng(6).uniform(0, 1, 14).tolist()
 
@@ -170,16 +150,6 @@ def test_known_variances_are_believed_and_nothing_is_repeated() -> None:
         points.append(tuple(suggestion.params.values()))
         optimizer.tell(suggestion, bowl(np.array(points[-1])) + 15 * rng.standard_normal(), variance=225.0)
     assert repeated(points) == 0
-
-
-def test_a_pending_repeat_is_not_asked_for_again() -> None:
-    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
-    for x in rng.uniform(-5, 5, (40, 3)):
-        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
-    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
-    batch = [tuple(each.params.values()) for each in optimizer.ask(5)]
-    assert sum(point in known for point in batch) == 1
-    assert len(set(batch)) == 5
 
 
 def test_a_repeat_that_fails_is_tried_again_but_not_for_ever() -> None:

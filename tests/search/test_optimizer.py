@@ -190,17 +190,6 @@ def test_units_of_the_value_do_not_change_the_run(factor: float, shift: float) -
     assert close(plain, scaled, 1e-2)
 
 
-def test_centred_targets_keep_the_units_of_the_values_and_scaled_ones_do_not() -> None:
-    def seen(targets: Any, factor: float) -> list[float]:
-        optimizer = Optimizer(PLANE, seed=0, lag=None, value_transform=targets)
-        for x in (-2.0, 0.5, 3.0):
-            optimizer.observe({"x": x, "y": 0.0}, factor * x)
-        return [round(t, 12) for t in optimizer.model.surrogate()[0].targets]
-
-    assert seen("centred", 10.0) == [-25.0, 0.0, 25.0]
-    assert seen("scaled", 10.0) == seen("scaled", 1.0)
-
-
 def test_maximising_is_minimising_the_negative() -> None:
     low = Optimizer(PLANE, seed=8)
     high = Optimizer(PLANE, seed=8, direction="maximize")
@@ -243,15 +232,6 @@ def test_a_batch_is_made_of_fantasies_unless_maxima_are_asked_for(count: int) ->
         run(optimizer, bowl, 12)
         batches.append(optimizer.ask(count))
     assert batches[0] == batches[1] != batches[2]
-
-
-def test_pending_suggestions_keep_later_ones_away() -> None:
-    optimizer = Optimizer(PLANE, seed=1)
-    run(optimizer, bowl, 12)
-    waiting = [optimizer.ask() for _ in range(20)]
-    points = np.array([[s.params["x"], s.params["y"]] for s in waiting])
-    distance = np.linalg.norm(points[:, None] - points[None], axis=2) + 10 * np.eye(20)
-    assert distance.min() > 1e-3
 
 
 def test_a_pending_suggestion_costs_no_factorisation_when_told() -> None:
@@ -343,15 +323,6 @@ def test_failures_of_all_kinds_are_avoided_and_never_the_best() -> None:
     assert optimizer.best.params["x"] <= 0
     assert sum(params["x"] > 0 for params in asked[25:]) <= 8
     assert optimizer.best.value < 0.05
-
-
-def test_only_failures_so_far() -> None:
-    optimizer = Optimizer(PLANE, seed=2)
-    asked = run(optimizer, lambda _: None, 12)
-    assert len({tuple(params.items()) for params in asked}) == 12
-    with pytest.raises(ValueError, match="no evaluation has succeeded"):
-        optimizer.best  # noqa: B018
-    assert optimizer.model.maxima() == []
 
 
 def test_points_go_on_filling_the_space_while_no_value_is_known() -> None:
@@ -586,17 +557,6 @@ def test_a_forgotten_duplicate_leaves_the_observed_point_taken() -> None:
     optimizer.observe({"a": 0}, 1.0)
     optimizer.forget(optimizer.announce({"a": 0}))
     assert [optimizer.planner.propose(number)[0] for number in range(6)] == [{"a": 1}] * 6
-
-
-def test_proposing_a_batch_records_nothing() -> None:
-    one, other = Optimizer(PLANE, seed=1), Optimizer(PLANE, seed=1)
-    for optimizer in (one, other):
-        run(optimizer, bowl, 7)
-        optimizer.planner.propose(7)[0]
-    before = one.state()
-    one.planner.propose(7, 3)
-    assert one.state() == before
-    assert one.ask() == other.ask()
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))])

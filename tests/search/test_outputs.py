@@ -1,6 +1,5 @@
 """Optimisers with several objectives and with measured constraints."""
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -135,15 +134,6 @@ def test_two_objectives_fill_the_front() -> None:
     assert len(values) > 15
 
 
-def test_directions_are_signs() -> None:
-    minimised = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0)
-    mixed = Optimizer(SPACE, direction=["maximize", "minimize"], seed=0)
-    one = run(minimised, lambda p: (two(p), None), 14)
-    other = run(mixed, lambda p: ([-two(p)[0], two(p)[1]], None), 14)
-    assert one == other
-    assert [(-a, b) for a, b in (best.values for best in mixed.front)] == [best.values for best in minimised.front]
-
-
 def test_scaling_an_objective_does_not_change_suggestions() -> None:
     found = []
     for unit in (1.0, 2.0**-30):
@@ -248,30 +238,6 @@ def test_known_variances_of_each_objective() -> None:
 # ------------------------------------------------------------------------ state
 
 
-def evaluated(params: dict[str, Any], i: int) -> tuple[Any, dict[str, Any]]:
-    """Now and then a failure, or a constraint that is not measured."""
-    return None if i % 7 == 3 else two(params), {} if i % 5 == 2 else {"c": disk(params), "d": params["x"] - 0.8}
-
-
-def test_a_restored_optimiser_continues_to_the_last_bit() -> None:
-    def new() -> Optimizer:
-        return Optimizer(SPACE, direction=["minimize", "maximize"], seed=4)
-
-    optimizers, stops = [new(), new(), new()], [(), (3, 12), (8, 9, 15)]
-    for i in range(18):
-        suggestions = [optimizer.ask() for optimizer in optimizers]
-        assert suggestions[1:] == suggestions[:1] * 2
-        for optimizer, suggestion in zip(optimizers, suggestions, strict=True):
-            value, constraints = evaluated(suggestion.params, i)
-            optimizer.tell(suggestion, value, constraints=constraints)
-        for which in (1, 2):
-            if i in stops[which]:
-                saved, optimizers[which] = json.loads(json.dumps(optimizers[which].state())), new()
-                optimizers[which].restore(saved)
-                optimizers[which].model.maxima()
-                assert optimizers[which].state() == saved == optimizers[0].state()
-
-
 def test_a_state_of_the_version_before_is_read() -> None:
     optimizer = Optimizer(SPACE, seed=4)
     run(optimizer, lambda p: (p["x"], None), 7)
@@ -281,15 +247,6 @@ def test_a_state_of_the_version_before_is_read() -> None:
     restored = Optimizer(SPACE, seed=4)
     restored.restore(state)
     assert restored.ask() == optimizer.ask()
-
-
-def test_a_state_of_other_objectives_is_refused() -> None:
-    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=4)
-    run(optimizer, lambda p: (two(p), None), 3)
-    with pytest.raises(ValueError, match="cannot be read"):
-        Optimizer(SPACE, seed=4).restore(optimizer.state())
-    with pytest.raises(ValueError, match="2 objectives, not 1"):
-        Optimizer(SPACE, seed=4).planner.restore(optimizer.planner.state())
 
 
 # ------------------------------------------------------------- the chance of being feasible

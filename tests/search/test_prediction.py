@@ -61,15 +61,6 @@ def test_predictions_are_quantiles_of_the_posterior_in_the_units_of_the_objectiv
     assert (one.value, one.low, one.high) == pytest.approx((found[0].value, found[0].low, found[0].high))
 
 
-def test_an_interval_is_narrow_where_something_was_measured_and_wide_elsewhere() -> None:
-    optimizer = Optimizer(LINE, seed=0)
-    for x in np.linspace(-5, 0, 12):
-        optimizer.observe({"x": float(x)}, math.sin(x))
-    near, far = optimizer.predict([{"x": -2.0}, {"x": 5.0}])
-    assert near.low <= math.sin(-2.0) <= near.high
-    assert near.high - near.low < 0.1 * (far.high - far.low)
-
-
 def test_a_prediction_is_for_any_configuration_of_the_space() -> None:
     conditions = {"momentum": Condition("opt", ("sgd",))}
     optimizer = Optimizer(Space(MIXED, conditions=conditions), seed=0)
@@ -129,15 +120,6 @@ def test_under_noise_the_recommended_configuration_is_truly_better_than_the_luck
     lucky, recommended = np.mean(truths, axis=0)
     assert recommended < 0.7 * lucky
     assert sum(r <= b for b, r in truths) >= 9
-
-
-def test_without_noise_the_best_value_is_recommended() -> None:
-    """Also near the optimum, where posterior means differ less than the model can know."""
-    for seed in range(2):
-        optimizer = Optimizer(PLANE, seed=seed)
-        for _ in range(5):
-            run(optimizer, bowl, 6)
-            assert optimizer.recommend().params == optimizer.best.params
 
 
 def test_repeats_of_a_configuration_count_as_one_with_their_mean() -> None:

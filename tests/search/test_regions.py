@@ -155,28 +155,8 @@ def test_what_was_pending_when_a_round_began_stays_so_after_a_restoration(seed: 
     assert len(optimizer.pending) == 6
 
 
-def test_a_row_that_was_pending_when_a_round_began_may_be_forgotten() -> None:
-    optimizer = Optimizer({"x": (-5.0, 5.0)}, seed=3, local_after=local(40))
-    waiting = optimizer.ask(6)
-    optimizer.forecast(waiting[5], 3.0, 0.1)
-    run(optimizer, sphere, 44)
-    for each in (waiting[1], waiting[5], waiting[0]):
-        copy = restored(optimizer, local_after=local(40))
-        for one in (copy, optimizer):
-            one.forget(each)
-        later = restored(optimizer, local_after=local(40))
-        assert later.planner.propose(99) == copy.planner.propose(99) == optimizer.planner.propose(99)
 
 
-def test_a_long_round_is_not_begun_again_after_a_restoration() -> None:
-    sizes = local(20, most_new=3)
-    optimizer = Optimizer(NUMBERS, seed=3, local_after=sizes)
-    run(optimizer, sphere, 20)
-    for _ in range(8):
-        run(optimizer, sphere, 4)
-        copy = restored(optimizer, local_after=sizes)
-        assert copy.planner.propose(99)[0] == optimizer.planner.propose(99)[0]
-        assert copy.state() == optimizer.state()
 
 
 def test_states_of_earlier_versions_do_not_say_what_was_pending() -> None:
@@ -214,13 +194,6 @@ def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
             optimizer.tell(suggestion, sphere(suggestion.params) + noise * rng.normal())
 
 
-def test_mixed_and_conditional_parameters_move() -> None:
-    optimizer = Optimizer(Space(MIXED, conditions=CONDITIONS), seed=0, local_after=local(20))
-    asked = run(optimizer, mixed, 80)[20:]
-    assert {params["kind"] for params in asked} == {"a", "b", "c"}
-    assert len({params["layers"] for params in asked}) > 2
-    assert all(("width" in params) == (params["kind"] != "c") for params in asked)
-    assert optimizer.best.value < 0.1
 
 
 def test_a_finite_space_is_evaluated_without_repeats() -> None:
@@ -249,13 +222,6 @@ def test_several_objectives_constraints_failures_and_costs() -> None:
     assert len(optimizer.model.predict_all(optimizer.front[0].params)) == 2
 
 
-def test_nothing_feasible_yet() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(15))
-    for _ in range(35):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, sphere(suggestion.params), constraints={"c": 100.0 + suggestion.params["x0"]})
-    assert optimizer.planner.n_feasible == 0
-    assert regions(optimizer)
 
 
 def test_pending_and_forgotten_suggestions() -> None:
@@ -273,22 +239,8 @@ def test_pending_and_forgotten_suggestions() -> None:
     assert copy.ask(4) == optimizer.ask(4), "what a region has does not depend on the order of results"
 
 
-def test_a_proposed_batch_leaves_nothing_behind() -> None:
-    one, two = (Optimizer(NUMBERS, seed=0, local_after=local(20)) for _ in range(2))
-    for optimizer in (one, two):
-        run(optimizer, sphere, 30)
-    one.planner.propose(30, 7)
-    assert len(one.planner.records) == 30
-    assert run(one, sphere, 8) == run(two, sphere, 8)
 
 
-def test_a_corrected_value_counts() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
-    run(optimizer, sphere, 40)
-    optimizer.correct(5, -50.0)
-    run(optimizer, sphere, 5)
-    assert optimizer.best.number == 5
-    assert optimizer.recommend().value < 0
 
 
 def test_what_the_model_says_is_asked_of_a_bounded_model() -> None:
@@ -315,13 +267,6 @@ def test_a_region_that_finds_nothing_shrinks_and_is_replaced() -> None:
     assert steps == {(0.4, 0.2), (0.2, 0.4)}, "half the side, and then a new region"
 
 
-def test_a_box_without_new_points_is_left() -> None:
-    optimizer = Optimizer({"a": (1, 30), "b": (1, 30)}, seed=0, local_after=local(30))
-    run(optimizer, sphere, 70)
-    before = [region["start"] for region in regions(optimizer)]
-    asked = run(optimizer, sphere, 40)
-    assert len({tuple(params.values()) for params in asked}) == 40
-    assert all(region["start"] not in before for region in regions(optimizer)), "they have moved on"
 
 
 def test_an_exhausted_space_is_repeated_where_it_is_good() -> None:
@@ -330,14 +275,6 @@ def test_an_exhausted_space_is_repeated_where_it_is_good() -> None:
     assert np.mean([sphere(params) for params in asked[60:]]) < 2.0, "a random point has 7"
 
 
-def test_a_noisy_run_is_restored_to_the_last_bit() -> None:
-    def noisy(params: dict[str, Any]) -> float:
-        return sphere(params) + 5.0 * math.sin(1e4 * params["x0"])
-
-    first, second = (Optimizer(NUMBERS, seed=3, local_after=local(30)) for _ in range(2))
-    run(first, noisy, 45)
-    second.restore(json.loads(json.dumps(first.state())))
-    assert run(second, noisy, 8) == run(first, noisy, 8)
 
 
 def test_results_at_configurations_that_are_not_feasible_are_no_centers() -> None:
@@ -368,15 +305,6 @@ def test_regions_have_no_startup_points() -> None:
     assert optimizer.best.value < 1e-2
 
 
-def test_the_last_row_can_be_forgotten() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(6))
-    run(optimizer, sphere, 10)
-    for _ in range(3):
-        optimizer.forget(optimizer.ask())
-        optimizer.planner.propose(99)[0]
-    copy = restored(optimizer, local_after=local(6), seed=0)
-    assert copy.planner.propose(99) == optimizer.planner.propose(99)
-    assert not optimizer.pending
 
 
 def test_revised_values_and_forecasts_count() -> None:
@@ -437,13 +365,6 @@ def test_a_batch_is_as_proposed_where_results_are_fewer_than_local_models_need()
     assert [suggestion.params for suggestion in optimizer.ask(5)] == proposed
 
 
-def test_a_state_of_other_regions_is_refused() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
-    run(optimizer, sphere, 25)
-    state = optimizer.state()
-    state["model"]["regions"][0]["center"].pop()
-    with pytest.raises(ValueError, match="4 numbers"):
-        Optimizer(NUMBERS, seed=0, local_after=local(20)).restore(state)
 
 
 def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
@@ -473,15 +394,6 @@ def test_the_sampler_takes_the_limit() -> None:
     assert study.best_value < 1e-2
 
 
-@given(distributions().filter(lambda d: not d.single()), st.floats(0, 1), st.floats(1e-6, 1), st.integers(0, 2**31))
-def test_a_box_is_a_part_of_the_space(distribution: BaseDistribution, center: float, side: float, seed: int) -> None:
-    space = Space({"x": distribution})
-    point = space.repair(space.snap(space.from_uniform(np.array([[min(center, 0.999)]]))))
-    narrow = box(space, point[0], side)
-    assert narrow.dim == 1, "a parameter that varies still does"
-    assert narrow.has(space.decode(point[0])), "the center is inside"
-    for drawn in narrow.decode_all(narrow.sample(np.random.default_rng(seed), 20)):
-        assert contains(distribution, drawn["x"])
 
 
 def test_parents_of_conditions_are_not_narrowed() -> None:

@@ -76,16 +76,6 @@ def test_a_loaded_optimiser_continues_to_the_last_bit(options: dict[str, Any], t
     assert continued(loaded) == continued(optimizer)
 
 
-def test_saving_changes_nothing_and_may_be_repeated(tmp_path: Path) -> None:
-    optimizer, undisturbed = used(), used()
-    optimizer.save(tmp_path / "saved.json")
-    first = (tmp_path / "saved.json").read_text()
-    Optimizer.load(tmp_path / "saved.json").save(tmp_path / "saved.json")
-    assert (tmp_path / "saved.json").read_text() == first
-    assert [path.name for path in tmp_path.iterdir()] == ["saved.json"]
-    assert continued(optimizer) == continued(undisturbed)
-
-
 def test_a_kernel_of_ours_is_in_the_file(tmp_path: Path) -> None:
     kernel = Matern52(np.array([0.3, 2.0]))
     optimizer = Optimizer({"a": (0.0, 1.0), "b": (0.0, 1.0)}, kernel=kernel, lag=None, seed=1)
@@ -368,14 +358,3 @@ def test_what_a_notebook_shows_is_escaped() -> None:
         assert not re.findall(r"<(?!/?(?:div|p|b|table|thead|tbody|tr|th|td)>)", html), "only our own tags"
     assert "3 earlier observations are not shown" in optimizer._repr_html_()
     assert "&amp;amp;" in "".join(each._repr_html_() for each in (optimizer, suggestion))
-
-
-def test_a_front_is_counted() -> None:
-    optimizer = used(direction=["minimize", "maximize"])
-    assert (
-        re.fullmatch(
-            r"<Optimizer of 6 parameters: minimize, maximize, 8 values, 1 failed, 2 pending, a front of \d+>",
-            repr(optimizer),
-        )
-        or not optimizer.planner.n_feasible
-    )

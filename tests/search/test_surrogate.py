@@ -77,20 +77,6 @@ def test_a_row_that_is_removed_from_a_built_chunk_is_removed_after_a_restoration
     assert original.ask(2) == restored.ask(2)
 
 
-def test_a_restored_process_is_built_from_as_many_rows_as_the_original() -> None:
-    rng = np.random.default_rng(2)
-    optimizers: list[Any] = [Optimizer(PLANE, seed=0, lag=None, n_startup=0) for _ in range(2)]
-    for x, y in rng.uniform(-5, 5, (30, 2)):
-        optimizers[0].observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
-    for _ in range(12):
-        suggestion = optimizers[0].ask()
-        optimizers[0].tell(suggestion, suggestion.params["x"] ** 2)
-    optimizers[0].planner.propose(99)[0]
-    optimizers[1].restore(optimizers[0].state())
-    factors = [optimizer.model.surrogate()[0].factor.factor for optimizer in optimizers]
-    np.testing.assert_array_equal(*factors)
-
-
 def test_a_failure_says_nothing_about_values() -> None:
     optimizers = [Optimizer(LINE, seed=0) for _ in range(2)]
     for optimizer in optimizers:
@@ -131,17 +117,6 @@ def test_known_variances_follow_the_scale_of_the_values_and_small_changes_cost_n
     np.testing.assert_allclose(rebuilt.known_variances, warping.variances(np.full(44, 0.01)))
 
 
-def test_values_are_warped_again_when_there_are_two_percent_more() -> None:
-    optimizer = Optimizer(LINE, seed=0, lag=None, n_startup=0)
-    warped_at = []
-    for n, x in enumerate(np.linspace(-5, 5, 103)):
-        optimizer.observe({"x": float(x)}, x**2)
-        if n >= 99:
-            optimizer.planner.propose(0)[0]
-            warped_at.append(optimizer.planner.state()["warped_at"])
-    assert warped_at == [100, 100, 100, 103]
-
-
 def test_nothing_is_suggested_next_to_a_pending_point() -> None:
     """With much noise the best place stays the best one, although it is being evaluated already."""
     optimizer = Optimizer(LINE, seed=0, lag=None, noise=1.0, n_startup=0)
@@ -151,26 +126,6 @@ def test_nothing_is_suggested_next_to_a_pending_point() -> None:
     asked = np.sort([optimizer.ask().params["x"] for _ in range(8)])
     assert np.diff(asked).min() >= 0.0199 * length
     assert np.diff(asked).min() < 0.1 * length, "the gap is what keeps them apart"
-
-
-def test_the_pool_follows_a_process_whose_last_rows_were_cut() -> None:
-    rng = np.random.default_rng(3)
-    optimizer = Optimizer(PLANE, seed=0, lag=None, n_startup=0)
-    for x, y in rng.uniform(-5, 5, (30, 2)):
-        optimizer.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
-    optimizer.planner.propose(0)[0]
-    waiting = optimizer.announce({"x": 1.0, "y": 2.0})
-    optimizer.announce({"x": -3.0, "y": 1.0})
-    optimizer.planner.propose(0)[0]
-    optimizer.tell(waiting, 3.0, variance=50.0)
-    optimizer.planner.propose(0)[0]
-    now = optimizer.model.search.models.objectives[0].current()
-    pool = now.built.pool
-    assert pool is not None
-    assert now.process.rebuilds == 0
-    exact = now.posterior.components(pool.points)
-    for found, expected in zip(pool.moments(), (exact.mean, exact.std), strict=True):
-        np.testing.assert_allclose(found**2, expected**2, atol=1e-8)
 
 
 def answers(optimizer: Optimizer, at: np.ndarray) -> list[Any]:
@@ -251,12 +206,3 @@ def test_forecasts_do_not_change_the_warping_of_measured_values() -> None:
         optimizers[0].forecast(optimizers[0].announce({"x": float(x)}), 9.0, 4.0, stopped=True)
     with_forecasts, without = (optimizer.model.surrogate()[1] for optimizer in optimizers)
     assert with_forecasts == without
-
-
-def test_with_few_measured_values_the_warping_is_fitted_to_all() -> None:
-    optimizer = Optimizer(LINE, seed=0, lag=None, n_startup=0)
-    optimizer.observe({"x": 0.0}, 0.0)
-    for x in np.linspace(-4.9, 4.9, 20):
-        optimizer.observe({"x": float(x)}, x**2, variance=0.01)
-    _, warping = optimizer.model.surrogate()
-    assert np.ptp(warping(np.array([0.0, 24.0]))) < 10

@@ -55,15 +55,6 @@ def phi(kernel: Kernel) -> np.ndarray:
 
 
 @settings(max_examples=50)
-@given(expressions(), st.integers(0, 1000))
-def test_the_parsed_kernel_is_what_scikit_learn_computes(kernel: Kernel, seed: int) -> None:
-    x = np.random.default_rng(seed).random((6, DIM))
-    parsed = parse(validate(kernel), DIM)
-    np.testing.assert_allclose(parsed.kernel(x) + parsed.noise * np.eye(6), kernel(x), rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(parsed.kernel(x, x[:2]), kernel(x, x[:2]), rtol=1e-10, atol=1e-12)
-
-
-@settings(max_examples=50)
 @given(expressions())
 def test_the_jacobian_is_that_of_scikit_learns_theta(kernel: Kernel) -> None:
     own = validate(kernel)

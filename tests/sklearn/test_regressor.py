@@ -1,5 +1,3 @@
-import copy
-import pickle
 import warnings
 from itertools import pairwise
 from typing import Any
@@ -9,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, WhiteKernel
@@ -20,7 +17,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lazybo import Column, Matern52, Priors
-from lazybo.gp import MAX_POINTS, is_due
+from lazybo.gp import is_due
 from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.sklearn import LazyGPRegressor
 
@@ -150,17 +147,6 @@ def test_a_point_that_was_predicted_is_learned_without_a_solve(rng: np.random.Ge
 # ------------------------------------------------------------------ prior
 
 
-@pytest.mark.parametrize("kernel", [KERNEL, NOISY], ids=["plain", "white"])
-def test_before_any_rows_the_prior_predicts(rng: np.random.Generator, kernel: Kernel) -> None:
-    u = rng.random((6, 3))
-    ours = LazyGPRegressor(kernel, normalize_y=True)
-    assert_equal_predictions(ours, GaussianProcessRegressor(kernel), u)
-    assert ours.sample_y(u, 3).shape == (6, 3)
-    assert not hasattr(ours, "n_features_in_")
-    with pytest.raises(AttributeError, match="not fitted yet: call fit"):
-        ours.alpha_  # noqa: B018 - reading is what is tested
-
-
 def test_the_default_kernel_begins_at_the_middle_of_the_priors(rng: np.random.Generator) -> None:
     _, std = LazyGPRegressor(priors=Priors(noise=0.5)).predict(rng.random((4, 2)), return_std=True)
     np.testing.assert_allclose(std, np.sqrt(1.5))
@@ -184,17 +170,6 @@ def test_samples_have_the_mean_and_covariance_that_are_predicted(rng: np.random.
         np.testing.assert_allclose(np.cov(samples[:, i]), covariance[..., i], atol=0.04 * size**2)
     if outputs > 1:
         assert abs(np.corrcoef(samples[0, 0], samples[0, 1])[0, 1]) < 0.04, "outputs are independent"
-
-
-def test_samples_have_scikit_learns_shapes_and_repeat(rng: np.random.Generator) -> None:
-    x = rng.random((10, 3))
-    for outputs in (1, 2):
-        ours = LazyGPRegressor(NOISY, optimizer=None).fit(x, wave(x, outputs))
-        for count in (1, 4):
-            samples = ours.sample_y(x[:5], count)
-            assert samples.shape == twin(ours, x, wave(x, outputs)).sample_y(x[:5], count).shape
-            np.testing.assert_array_equal(samples, ours.sample_y(x[:5], count, random_state=0))
-            assert not np.array_equal(samples, ours.sample_y(x[:5], count, random_state=1))
 
 
 def test_points_that_coincide_are_drawn_alike(rng: np.random.Generator) -> None:
@@ -288,28 +263,6 @@ def test_without_an_optimizer_nothing_is_learned(rng: np.random.Generator, kerne
     assert ours.noise_ == (pytest.approx(Priors().noise) if kernel is None else 0.0)
 
 
-def test_many_rows_are_learned_from_a_part_of_them(rng: np.random.Generator) -> None:
-    x = rng.random((MAX_POINTS + 50, 2))
-    y = wave(x) + 0.1 * rng.standard_normal(len(x))
-    kernel = 1.0 * Matern([1.0, 1.0], nu=2.5) + WhiteKernel(0.1)
-    part = LazyGPRegressor(kernel, max_points=50).fit(x, y)
-    whole = LazyGPRegressor(kernel, max_points=None).fit(x, y)
-    assert part.log_marginal_likelihood() < whole.log_marginal_likelihood()
-    assert len(part.X_train_) == len(x)
-    _, gradient = whole.log_marginal_likelihood(whole.kernel_.theta, eval_gradient=True)
-    assert np.abs(gradient).max() < 0.1, "all rows: at the maximum"
-
-
-def test_further_starts_do_not_make_it_worse(rng: np.random.Generator) -> None:
-    x = rng.random((25, 3))
-    y = wave(x) + 0.1 * rng.standard_normal(25)
-    kernel = 1.0 * Matern([1e3, 1e3, 1e3], nu=2.5) + WhiteKernel(1e-4)
-    alone, more = (LazyGPRegressor(kernel, n_restarts_optimizer=k, random_state=0).fit(x, y) for k in (0, 3))
-    assert more.log_marginal_likelihood() >= alone.log_marginal_likelihood() - 1e-6
-    again = LazyGPRegressor(n_restarts_optimizer=2, random_state=0).fit(x, y)
-    np.testing.assert_array_equal(again.predict(x), clone(again).fit(x, y).predict(x))
-
-
 @pytest.mark.parametrize("own", [Matern52, AdditiveMatern52])
 def test_our_own_kernels_may_have_choices_and_inactive_entries(rng: np.random.Generator, own: Any) -> None:
     columns = (Column(), Column(categories=3), Column(conditional=True))
@@ -331,17 +284,6 @@ def test_our_own_kernels_may_have_choices_and_inactive_entries(rng: np.random.Ge
 
 
 # ------------------------------------------------------------------ habits
-
-
-def test_copies_and_pickles_go_on_alike_and_apart(rng: np.random.Generator) -> None:
-    x, u = rng.random((40, 3)), rng.random((5, 3))
-    ours = LazyGPRegressor(normalize_y=True).fit(x[:30], wave(x[:30]))
-    before = ours.predict(u)
-    for other in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
-        np.testing.assert_array_equal(other.predict(u), before)
-        other.partial_fit(x[30:], wave(x[30:]))
-        assert len(other.X_train_) == 40
-        np.testing.assert_array_equal(ours.predict(u), before)
 
 
 def test_it_works_inside_pipelines_and_searches(rng: np.random.Generator) -> None:
@@ -429,27 +371,6 @@ def test_bad_parameters_are_one_clear_error_and_change_nothing(rng: np.random.Ge
     np.testing.assert_array_equal(used.predict(x), prediction)
 
 
-def test_an_interruption_after_the_rows_were_appended_takes_them_back(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, u = rng.random((30, 3)), rng.random((5, 3))
-    ours = LazyGPRegressor(KERNEL, alpha=1e-3, optimizer=None).fit(x[:20], wave(x[:20]))
-    before, process = ours.predict(u), ours.process_
-    set_targets = process.set_targets
-
-    def interrupted(targets: np.ndarray) -> None:
-        set_targets(targets)
-        if len(targets) == 30:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(process, "set_targets", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ours.partial_fit(x[20:], wave(x[20:]))
-    np.testing.assert_array_equal(ours.predict(u), before)
-    assert_equal_predictions(ours.partial_fit(x[20:], wave(x[20:])), twin(ours, x, wave(x)), u)
-
-
 def test_other_mistakes_are_one_clear_error(rng: np.random.Generator) -> None:
     x = rng.random((20, 3))
     ours = LazyGPRegressor().fit(x, wave(x))
@@ -476,22 +397,6 @@ def test_other_mistakes_are_one_clear_error(rng: np.random.Generator) -> None:
 
 
 # ------------------------------------------------------------------ extremes
-
-
-@pytest.mark.parametrize("normalize_y", [False, True])
-@pytest.mark.parametrize("factor", [5e-320, 1e-300, 1e-160, 1e160, 1.6e308])
-def test_values_of_any_size_are_learned(rng: np.random.Generator, factor: float, normalize_y: bool) -> None:
-    x = rng.random((40, 2))
-    y = np.clip(wave(x) / np.abs(wave(x)).max(), -1.0, 1.0)
-    regressor = LazyGPRegressor(normalize_y=normalize_y).fit(x[:30], factor * y[:30])
-    mean, std = regressor.predict(x[30:], return_std=True)
-    tolerance = 0.1 if factor > 1e-310 else 0.2
-    np.testing.assert_allclose(mean / factor, y[30:], atol=tolerance)
-    assert np.isfinite(std).all()
-    assert not np.isnan(regressor.predict(x[30:], return_cov=True)[1]).any()
-    assert np.isfinite(regressor.sample_y(x[30:], 2)).all()
-    regressor.partial_fit(x[30:], factor * y[30:])
-    np.testing.assert_allclose(regressor.predict(x) / factor, y, atol=tolerance)
 
 
 @pytest.mark.parametrize("factor", [1e-280, 1e-160, 1e160, 1.7e308])

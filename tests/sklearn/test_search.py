@@ -22,10 +22,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, i
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
-from sklearn.exceptions import FitFailedWarning, NotFittedError
+from sklearn.exceptions import FitFailedWarning
 from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, make_scorer, precision_score, recall_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -45,7 +45,6 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from lazybo import recommend
 from lazybo.sklearn import LazySearchCV
-from lazybo.sklearn.spaces import described
 from lazybo.study import VARIANCE_KEY
 
 X, Y = make_classification(n_samples=60, n_features=6, n_informative=4, flip_y=0.2, random_state=0)
@@ -566,28 +565,6 @@ def test_a_parameter_that_the_estimator_does_not_have_ends_the_search_at_once() 
     assert not hasattr(ours, "study_")
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")
-def test_scores_that_are_not_finite_are_failures() -> None:
-    scores = iter(np.tile([0.5, np.nan, 0.7, -np.inf, 0.6, 0.4, 0.3], (3, 1)).T.ravel())
-    with pytest.warns(UserWarning, match="One or more of the test scores are non-finite"):
-        ours = search(scoring=lambda *_: next(scores), refit=False).fit(X, Y)
-    states = [trial.state == TrialState.COMPLETE for trial in ours.study_.trials]
-    assert states == [True, False, True, False, True, True, True]
-    assert ours.best_index_ == 2
-
-
-def test_a_failed_fit_has_all_the_metrics_of_a_function() -> None:
-    def metrics(estimator: Any, x: Any, y: Any) -> dict[str, float]:
-        return {"accuracy": accuracy_score(y, estimator.predict(x)), "constant": 1.0}
-
-    with pytest.warns(FitFailedWarning):
-        ours = search(Failing(), {"parameter": uniform(0, 1)}, scoring=metrics, refit="accuracy", error_score=0.1).fit(
-            X, Y
-        )
-    failed = np.array(ours.cv_results_["param_parameter"], dtype=float) > 0.5
-    np.testing.assert_allclose(ours.cv_results_["mean_test_constant"], np.where(failed, 0.1, 1.0))
-
-
 # ----------------------------------------------------------------- habits
 
 
@@ -614,51 +591,6 @@ def test_it_is_what_its_estimator_is() -> None:
     assert sklearn.utils.get_tags(search(Ridge(), {"alpha": C})).target_tags.multi_output
 
 
-def test_before_fit_and_without_refit_there_is_nothing_to_predict_with() -> None:
-    ours = search()
-    for call in (lambda: ours.predict(X), lambda: ours.score(X, Y)):
-        with pytest.raises(NotFittedError):
-            call()
-    assert not hasattr(ours, "n_features_in_")
-    ours.set_params(refit=False).fit(X, Y)
-    assert not hasattr(ours, "predict")
-    assert ours.best_params_ in ours.cv_results_["params"]
-    with pytest.raises(AttributeError, match="score is available only after refitting"):
-        ours.score(X, Y)
-
-
-def test_a_second_fit_leaves_nothing_of_the_first() -> None:
-    ours = search(return_train_score=True).fit(pd.DataFrame(X, columns=list("abcdef")), Y)
-    assert hasattr(ours, "feature_names_in_")
-    ours.set_params(refit=lambda results: 0).fit(X, Y)
-    assert not hasattr(ours, "feature_names_in_")
-    assert not hasattr(ours, "best_score_")
-    assert ours.best_index_ == 0
-
-
-def test_copies_and_pickles_predict_alike() -> None:
-    ours = search(STEPS, STEP_SPACE, scoring=SCORING, refit="f1").fit(X, Y)
-    read = pickle.loads(pickle.dumps(ours))
-    np.testing.assert_array_equal(read.predict(X), ours.predict(X))
-    assert str(read.cv_results_) == str(ours.cv_results_)
-    assert not hasattr(read, "study_")
-    assert not hasattr(clone(ours), "best_estimator_")
-    assert described(clone(ours)) == described(ours)
-
-
-def test_a_clone_shares_what_cannot_be_copied() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(2) as pool:
-        ours = search(executor=pool, storage="somewhere.db")
-        twin = clone(ours)
-        assert twin.executor is pool
-        assert twin.storage == "somewhere.db"
-        assert ours.executor is pool
-        scores = cross_val_score(ours.set_params(storage=None, n_points=2), X, Y, cv=2)
-    assert len(scores) == 2
-
-
 def test_what_is_searched_stays_as_it_was() -> None:
     estimator, scaler = clone(STEPS), StandardScaler()
     ours = search(estimator, {"scale": [scaler, None], "svc__C": C}).fit(X, Y)
@@ -672,18 +604,6 @@ def test_searches_work_inside_others() -> None:
     assert np.isfinite(cross_val_score(pipeline, X, Y, cv=2)).all()
     outer = search(pipeline, {"lazysearchcv__cv": [2, 3], "standardscaler__with_mean": [True, False]}, n_iter=3)
     assert outer.fit(X, Y).best_estimator_[-1].n_splits_ in (2, 3)
-
-
-def test_searches_are_silent_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
-    search().fit(X, Y)
-    printed = capfd.readouterr()
-    assert printed.out == printed.err == ""
-    search(verbose=1).fit(X, Y)
-    assert "Fitting 3 folds for each of 7 candidates, totalling 21 fits" in capfd.readouterr().out
-    search(verbose=3, return_train_score=True, n_iter=2).fit(X, Y)
-    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("[CV")]
-    assert len(lines) == 6
-    assert re.match(r"\[CV 1/3\] END .*max_depth=\d.* score=\(train=\d\.\d+, test=\d\.\d+\) total time=", lines[0])
 
 
 def test_it_has_a_drawing() -> None:
@@ -734,15 +654,6 @@ def test_a_minimal_estimator_will_do() -> None:
     ours = search(Minimal(), {"param": uniform(0, 1)}, n_iter=12).fit(X, Y)
     assert ours.best_params_["param"] == pytest.approx(0.3, abs=0.1)
     assert ours.predict(X).shape == (60,)
-
-
-@pytest.mark.parametrize("estimator", [SGDClassifier(random_state=0), KNeighborsClassifier()])
-def test_fit_parameters_that_are_no_arrays_reach_the_estimator(estimator: Any) -> None:
-    name, space = (
-        ("coef_init", {"alpha": loguniform(1e-4, 1)}) if hasattr(estimator, "alpha") else ("", {"p": [1, 2, 3]})
-    )
-    ours = search(estimator, space, n_iter=3).fit(X, Y, **({name: np.zeros((1, 6))} if name else {}))
-    assert_same_results(ours, twin(ours).fit(X, Y, **({name: np.zeros((1, 6))} if name else {})))
 
 
 # --------------------------------------------------------------- bad input

@@ -103,31 +103,6 @@ def test_a_stored_search_goes_on_and_ends_as_if_it_had_never_stopped(tmp_path: P
         assert str(column) == str(again.cv_results_[name]), name
 
 
-def test_a_stored_search_of_several_metrics_goes_on_with_its_front(tmp_path: Path) -> None:
-    storage, options = tmp_path / "search.db", {"scoring": ["accuracy", "recall"], "refit": False}
-    assert counted(search(storage, n_iter=6, **options)) == 6 * 3
-    resumed = search(storage, n_iter=9, **options)
-    assert counted(resumed) == 3 * 3
-    whole = search(None, n_iter=9, **options).fit(X, Y)
-    assert resumed.cv_results_["params"] == whole.cv_results_["params"]
-    assert resumed.front_params_ == whole.front_params_
-    with pytest.raises(ValueError, match=r"another refit metric: there \['accuracy', 'recall'\], here 'recall'"):
-        search(storage, n_iter=9, **{**options, "refit": "recall"}).fit(X, Y)
-
-
-def test_a_stored_search_may_refit_the_recommended_candidate_later(tmp_path: Path) -> None:
-    storage = tmp_path / "search.db"
-    assert counted(search(storage)) == 8 * 3 + 1
-    # A candidate of somebody else, without folds, is not in the table: it is not recommended either.
-    study = optuna.load_study(study_name="Counted", storage=f"sqlite:///{storage}")
-    first = study.trials[0]
-    study.add_trial(optuna.trial.create_trial(params=first.params, distributions=first.distributions, value=9.0))
-    chosen = search(storage, refit="recommended")
-    assert counted(chosen) == 1
-    assert 0 <= chosen.best_index_ < 8
-    assert chosen.best_params_ == chosen.cv_results_["params"][chosen.best_index_]
-
-
 def test_what_is_stored_is_an_ordinary_study(tmp_path: Path) -> None:
     path = tmp_path / "search.db"
     ours = search(path, make_pipeline(StandardScaler(), SVC()), {"svc__C": loguniform(0.1, 10)}).fit(X, Y)
@@ -188,16 +163,6 @@ def test_after_an_error_the_same_search_tries_again(tmp_path: Path, trap: Path) 
     assert len(ours.cv_results_["params"]) == 8
     assert np.isfinite(ours.cv_results_["mean_test_score"]).all()
     assert len(ours.study_.trials) == 9, "the one that raised is no candidate"
-
-
-def test_failed_candidates_are_remembered(tmp_path: Path, trap: Path) -> None:
-    ours = search(tmp_path / "s.db", Fragile(how="raise", path=str(trap)), {"parameter": uniform(0, 1)})
-    results = []
-    for _ in range(2):
-        with pytest.warns(FitFailedWarning, match="it is too large"), pytest.warns(UserWarning, match="non-finite"):
-            results.append(str(scores(ours.fit(X, Y))))
-        trap.unlink(missing_ok=True)
-    assert results[0] == results[1]
 
 
 def test_ctrl_c_ends_the_search_and_the_same_call_goes_on(tmp_path: Path, trap: Path) -> None:
@@ -354,27 +319,6 @@ def test_a_candidate_whose_workers_died_is_raised_where_errors_are(error_score: 
     candidates = Candidates(SVC(), (X, Y), [], SearchSpace({"C": [1]}), None, {}, {"error_score": error_score})
     with pytest.raises(RuntimeError, match="its worker died") if raises else contextlib.nullcontext():
         candidates.stop_at_errors(optuna.create_study(), lost)
-
-
-def test_a_storage_in_memory_is_shared_by_clones() -> None:
-    storage = InMemoryStorage()
-    assert counted(search(storage)) == 25
-    assert counted(search(storage)) == 1
-    assert all(
-        trial.state == TrialState.COMPLETE for trial in optuna.load_study(study_name="Counted", storage=storage).trials
-    )
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"D": (0.1, 1.0)}, [{"C": (0.1, 1.0)}, {"C": (0.1, 1.0), "gama": ["scale", "auto"]}]]
-)
-def test_a_misspelt_parameter_leaves_no_study_behind(wrong: Any, tmp_path: Path) -> None:
-    """The corrected search was refused: its space was another one."""
-    x, y = make_classification(40, random_state=0)
-    with pytest.raises(ValueError, match="Invalid parameter"):
-        LazySearchCV(SVC(), wrong, n_iter=3, cv=2, storage=tmp_path / "s.db", random_state=0).fit(x, y)
-    assert not list(tmp_path.iterdir())
-    LazySearchCV(SVC(), {"C": (0.1, 1.0)}, n_iter=3, cv=2, storage=tmp_path / "s.db", random_state=0).fit(x, y)
 
 
 @pytest.mark.parametrize("value", [7, "{", "[1]", "[" * 100_000])

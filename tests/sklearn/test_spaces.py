@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy import stats
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from lazybo import Condition, Optimizer
 from lazybo.sklearn.spaces import TAIL, WHICH, SearchSpace, described
@@ -138,16 +137,6 @@ def test_what_is_the_same_in_several_sub_spaces_is_one_parameter() -> None:
         assert candidate.get("tol") in {"rbf": (0.1, 0.2), "poly": (0.1, 0.3), "linear": (None,)}[candidate["kernel"]]
     everything = ("C", "gamma", "kernel", "tol")
     assert seen == {("rbf", *everything), ("poly", *everything), ("linear", "C", "kernel")}
-
-
-def test_objects_are_shared_between_sub_spaces_only_if_they_are_the_same() -> None:
-    def one() -> None: ...
-
-    same = [[StandardScaler(), PCA(2)], [StandardScaler(), PCA(2)]]
-    different = [[MinMaxScaler(), PCA(2)], [StandardScaler(), PCA(2)]], [[lambda: 0, one], [lambda: 0, one]]
-    assert len(SearchSpace([{"p": values} for values in same]).space.distributions) == 2
-    for specs in different:
-        assert len(SearchSpace([{"p": values} for values in specs]).space.distributions) == 3
 
 
 def test_a_sub_space_may_be_empty_and_the_size_counts_candidates_once() -> None:

@@ -117,17 +117,6 @@ def test_a_changed_parent_activates_its_children(rng: np.random.Generator) -> No
     assert {params["trees"] for params in moved[1:]} == {99, 101}
 
 
-def test_a_move_between_very_many_choices_tries_those_at_hand_and_some_others(rng: np.random.Generator) -> None:
-    space = Space({"few": CategoricalDistribution(range(60)), "many": CategoricalDistribution(range(3000))})
-    x, others = np.array([7.0, 7.0]), np.array([[1.0, 11.0], [2.0, 2999.0]])
-    moves = space.neighbours(x, others, rng)
-    few, many = moves[moves[:, 0] != 7, 0], moves[moves[:, 1] != 7, 1]
-    assert len(few) + len(many) == len(moves)
-    assert set(few) == set(range(60)) - {7}
-    assert {11, 2999} <= set(many)
-    assert 10 < len(many) < 100
-
-
 def test_a_finite_space_is_listed_without_repetition() -> None:
     space = Space(
         {"a": IntDistribution(0, 2), "b": CategoricalDistribution("xy"), "c": IntDistribution(1, 2)},
@@ -303,15 +292,6 @@ def test_configurations_become_plain_python_values() -> None:
 def test_wrong_optional_parameters_are_refused(optional: object, message: str) -> None:
     with pytest.raises(ValueError, match=f"optional .*{message}"):
         Space({"x": IntDistribution(0, 1)}, optional=optional)  # type: ignore[arg-type]
-
-
-def test_what_becomes_active_is_filled_with_another_value_in_every_row(rng: np.random.Generator) -> None:
-    space = Space(SVM_OR_FOREST, conditions=CONDITIONS)
-    points = np.repeat(space.encode({"model": "forest", "trees": 10})[None], 5, axis=0)
-    points[:, space.names.index("model")] = 0.0
-    repaired = space.repair(points, rng)
-    assert len(set(repaired[:, space.names.index("C")])) == 5
-    assert np.isnan(repaired[:, space.names.index("trees")]).all()
 
 
 # ------------------------------------------------------------ what users give

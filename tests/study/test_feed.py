@@ -1,6 +1,5 @@
 """Which trials are read again, and which are waited for."""
 
-import gc
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -137,18 +135,6 @@ def test_a_wait_ends_when_all_have_announced_or_the_time_is_over(clock: list[flo
 # ------------------------------------------------------------------------ readers
 
 
-def test_a_reader_serves_a_study_as_long_as_its_storage_lives() -> None:
-    """Python may give the address of a dead storage to the next one, so nothing may be kept under an address."""
-    readers = StudyReaders(list)
-    for _ in range(3):
-        study = optuna.create_study()
-        reader = readers.of(study)
-        assert readers.of(study) is reader
-        assert len(readers) == 1, "dead studies are forgotten"
-        del study, reader
-        gc.collect()
-
-
 def test_a_database_that_is_opened_twice_has_one_reader(tmp_path: Path) -> None:
     """Optuna puts a cache of its own around the database for every study that it opens."""
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/s.db")
@@ -156,26 +142,6 @@ def test_a_database_that_is_opened_twice_has_one_reader(tmp_path: Path) -> None:
     studies = [optuna.load_study(study_name="s", storage=storage) for _ in range(2)]
     readers = StudyReaders(list)
     assert readers.of(studies[0]) is readers.of(studies[1])
-
-
-def test_only_the_last_few_studies_are_kept() -> None:
-    studies, readers = [optuna.create_study() for _ in range(12)], StudyReaders(list)
-    first = readers.of(studies[0])
-    for study in studies[1:]:
-        readers.of(study)
-    assert len(readers) < 12
-    assert readers.of(studies[0]) is not first
-
-
-def test_the_latest_trial_counts_even_if_an_earlier_one_still_runs() -> None:
-    sampler = LazySampler(seed=0)
-    study = optuna.create_study(sampler=sampler)
-    study.ask({"x": FloatDistribution(0, 1)})
-    study.tell(study.ask({"x": FloatDistribution(0, 2)}), 1.0)
-    for _ in range(3):
-        assert sampler.infer_relative_search_space(study, study.ask()._get_latest_trial()) == {
-            "x": FloatDistribution(0, 2)
-        }
 
 
 class Counting(InMemoryStorage):

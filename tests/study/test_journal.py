@@ -242,15 +242,6 @@ def test_writers_of_several_threads_and_storages_take_turns(tmp_path: Path) -> N
     assert study.user_attrs["count"] == 30
 
 
-def test_a_line_that_is_nested_too_deeply_is_mended_as_any_other_that_cannot_be_read(tmp_path: Path) -> None:
-    path = journal(tmp_path / "j")
-    before = values(path)
-    with path.open("ab") as file:
-        file.write(b"[" * 100_000)
-    repair_storage(path)
-    assert values(path) == before
-
-
 def test_lines_that_belong_together_are_written_with_the_next_one_or_not_at_all(tmp_path: Path) -> None:
     path = journal(tmp_path / "j")
     storage = open_journal(str(path))

@@ -73,17 +73,6 @@ def complete(value: float, **attributes: Any) -> Result:
     return Result(TrialState.COMPLETE, value, attributes, {"lazybo:variance": 0.5})
 
 
-def test_a_trial_that_begins_is_running_with_all_its_parameters(writer: Ledger, study: optuna.Study) -> None:
-    entry = begin(writer, 0)
-    (trial,) = Store(study).trials()
-    assert (trial.number, trial._trial_id) == (entry.number, entry.trial_id)
-    assert trial.state == TrialState.RUNNING
-    assert trial.params == PARAMS
-    assert trial.distributions == SPACE
-    assert trial.system_attrs[DRIVER_KEY] == "me"
-    assert trial.datetime_start is not None
-
-
 @pytest.fixture
 def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -224,15 +213,6 @@ def test_a_driver_that_loses_every_race_gets_a_needed_number_with_a_proposal_for
         assert (trial.system_attrs["of"], trial.system_attrs[DRIVER_KEY]) == (trial.params["lr"], "me")
         assert trial.state == TrialState.RUNNING
     assert entry is not None or end == 5
-
-
-@pytest.mark.parametrize("storage", ["plain journal"], indirect=True)
-def test_without_a_lock_a_trial_that_is_not_needed_waits_in_the_queue(writer: Ledger, study: optuna.Study) -> None:
-    """Its number cannot be given back, but nobody has to evaluate it."""
-    study.ask(SPACE)
-    assert writer.begin(0, PARAMS, lambda _: None, lambda: 1) is None
-    assert [trial.state for trial in study.trials] == [TrialState.RUNNING, TrialState.WAITING]
-    assert not study.trials[1].params
 
 
 @pytest.mark.parametrize("storage", ["journal", "sqlite"], indirect=True)
@@ -378,30 +358,7 @@ def test_a_complete_trial_without_a_finite_value_has_failed(value: float, writer
     assert study.trials[0].system_attrs["fail_reason"] == f"the value is {value}"
 
 
-def test_a_trial_is_put_back_only_by_who_knows_under_which_name_it_runs(writer: Ledger, study: optuna.Study) -> None:
-    entry = begin(writer, 0)
-    writer.put_back(entry.trial_id, 1, "you")
-    assert Store(study).trials()[0].state == TrialState.RUNNING
-    assert writer.finish(entry, complete(1.0))
-    writer.put_back(entry.trial_id, 1, "me")
-    assert Store(study).trials()[0].state == TrialState.COMPLETE
-
-
 # ------------------------------------------------- configurations to begin with
-
-
-def test_initial_configurations_are_known_by_what_was_given(writer: Ledger, study: optuna.Study) -> None:
-    first = [PARAMS, {"layers": 3}, {"layers": 3}, {"lr": 0.01, "layers": 3}]
-    writer.enqueue(first)
-    waiting = Store(study).trials()
-    assert [trial.params for trial in waiting] == first
-    assert [trial.state for trial in waiting] == [TrialState.WAITING] * 4
-    assert writer.claim(waiting[1]._trial_id)
-    writer.fill_in(waiting[1]._trial_id, waiting[1].params, {"lr": 0.02, "layers": 3, "kind": True})
-    writer.enqueue(first)
-    assert len(Store(study).trials()) == 4
-    writer.enqueue([{"lr": 0.02, "layers": 3, "kind": True}, {"layers": 5}])
-    assert [trial.number for trial in Store(study).trials()] == list(range(6))
 
 
 def test_initial_configurations_that_a_study_has_are_not_enqueued_again(writer: Ledger, study: optuna.Study) -> None:
@@ -423,26 +380,6 @@ def drive(kind: str, folder: Path, number: int, first: list[dict[str, Any]], sta
     storage = path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path)))
     start.wait(60)
     optimize(objective, SPACE, n_trials=number, storage=storage, initial=first, progress=False)
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_each_initial_configuration_is_evaluated_once_by_processes_that_begin_at_once(
-    kind: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "study"
-    storage = open_storage(path if kind == "sqlite" else JournalStorage(JournalFileBackend(str(path))))
-    open_study(storage, None, Definition(), Space(SPACE), 0)
-    first: list[dict[str, Any]] = [{**PARAMS, "layers": 1 + 2 * i} for i in range(5)]
-    context = multiprocessing.get_context("fork")
-    start = context.Barrier(6)
-    drivers = [context.Process(target=drive, args=(kind, tmp_path, 5, first, start)) for _ in range(6)]
-    for driver in drivers:
-        driver.start()
-    for driver in drivers:
-        driver.join()
-    assert [driver.exitcode for driver in drivers] == [0] * 6
-    assert sorted((tmp_path / "evaluated").read_text().split()) == ["1", "3", "5", "7", "9"]
-    assert len(optuna.load_study(storage=storage, study_name="lazybo").trials) == 5
 
 
 # ------------------------------------------------------- kills between writes

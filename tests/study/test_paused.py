@@ -174,25 +174,6 @@ def test_a_model_that_reads_a_study_later_is_one_that_saw_all_of_it_happen() -> 
     assert [row["params_x"] for row in later.optimizer.records()] == [0.2, 0.9, 0.3, 0.5, 0.7]
 
 
-def test_curves_have_the_same_order_whenever_they_are_read() -> None:
-    trials = [paused_at(0, 0.2, 3, 5.0), ended(1, 0.9, 2.0), ended(2, 0.5, 3.0), paused_at(3, 0.3, 3, 4.0)]
-    before = paused_at(0, 0.2, 2, 1.0)
-    often = curves_of(before)
-    often.add_new([before, *trials[1:]])
-    often.add_new(trials)
-    assert often.basis == curves_of(*trials).basis
-    assert often.forecasts() == curves_of(*trials).forecasts()
-
-
-def test_what_was_learned_for_a_suggestion_that_is_not_used_is_forgotten() -> None:
-    model, twin = (model_of(*COMPLETE) for _ in range(2))
-    model.propose(5)
-    assert model.learned() != twin.learned()
-    model.forget_unsaved()
-    assert model.learned() == twin.learned()
-    assert model.propose(5) == twin.propose(5)
-
-
 def test_the_last_pause_is_known_while_a_training_runs_again() -> None:
     trial = paused_at(0, 0.5, 4, 7.0)
     assert (paused_step(trial), ended_at(trial)) == (4, 7.0)

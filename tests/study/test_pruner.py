@@ -5,7 +5,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
 import pytest
 from hypothesis import given
@@ -155,22 +154,6 @@ def test_conditional_parameters_and_parameters_that_appear_late() -> None:
     assert any(trial.state == TrialState.PRUNED for trial in study.trials)
 
 
-def test_a_study_without_parameters_that_vary() -> None:
-    study = optuna.create_study(sampler=RandomSampler(seed=0), pruner=LazyPruner())
-    rng = np.random.default_rng(0)
-
-    def luck(trial: optuna.Trial) -> float:
-        trial.suggest_categorical("only", ["one"])
-        end = float(rng.random())
-        for epoch in range(1, 6):
-            trial.report(end + 1 / epoch, epoch)
-            trial.should_prune()
-        return end + 0.2
-
-    study.optimize(luck, n_trials=6)
-    assert len(study.trials) == 6
-
-
 def test_a_resumed_study_stops_at_the_same_steps(tmp_path: Path) -> None:
     """Each part of the study is run by a new sampler and a new pruner, as after a kill."""
 
@@ -188,16 +171,6 @@ def test_a_resumed_study_stops_at_the_same_steps(tmp_path: Path) -> None:
     for left, right in zip(whole.trials, resumed.trials, strict=True):
         assert left.params == right.params, "to the last bit"
         assert left.last_step == right.last_step
-
-
-def test_one_pruner_may_serve_several_studies() -> None:
-    pruner = LazyPruner()
-    studies = [optuna.create_study(sampler=RandomSampler(seed=4), pruner=pruner) for _ in range(2)]
-    for _ in range(8):
-        for study in studies:
-            study.optimize(objective, n_trials=1)
-    first, second = ([trial.last_step for trial in study.trials] for study in studies)
-    assert first == second
 
 
 def test_it_says_what_to_use_instead_of_arguments_that_it_does_not_have() -> None:

@@ -1,5 +1,4 @@
 import copy
-import gc
 import json
 import logging
 import math
@@ -7,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +18,7 @@ import numpy as np
 import optuna
 import pytest
 import sqlalchemy
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -122,16 +120,6 @@ def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> Non
         optuna.load_study(study_name="parts", storage=storage, sampler=LazySampler(seed=3)).optimize(bowl, trials)
     parts = optuna.load_study(study_name="parts", storage=storage)
     assert params_of(parts) == params_of(whole), "to the last bit"
-
-
-def test_the_next_suggestion_after_a_resumption_is_the_same(tmp_path: Path) -> None:
-    storage = f"sqlite:///{tmp_path}/s.db"
-    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
-    study = optuna.create_study(study_name="s", sampler=LazySampler(seed=3), storage=storage)
-    study.optimize(bowl, n_trials=24)
-    shutil.copy(tmp_path / "s.db", tmp_path / "copy.db")
-    resumed = optuna.load_study(study_name="s", sampler=LazySampler(seed=3), storage=f"sqlite:///{tmp_path}/copy.db")
-    assert resumed.ask(space).params == study.ask(space).params
 
 
 @pytest.mark.parametrize("version", ["now", "0.1.0"])
@@ -321,20 +309,6 @@ def test_conditions_are_found_out_from_trials() -> None:
     assert structure.optional == frozenset()
 
 
-def test_a_parameter_for_each_layer() -> None:
-    def layers(trial: optuna.Trial) -> float:
-        count = trial.suggest_int("layers", 1, 3)
-        return sum(abs(trial.suggest_float(f"width{i}", 0, 1) - 0.3 * i) for i in range(count)) + abs(count - 2)
-
-    sampler = LazySampler(seed=1)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(layers, n_trials=60)
-    assert study.best_params["layers"] == 2
-    assert study.best_value < 0.05
-    structure = model_of(study).space
-    assert structure.conditions["width1"] == Condition("layers", (2, 3))
-
-
 def test_a_parameter_that_is_there_for_no_reason_is_optional() -> None:
     def odd(trial: optuna.Trial) -> float:
         value = bowl(trial)
@@ -387,18 +361,6 @@ study.optimize(objective, n_trials=8)
     study = optuna.load_study(study_name="shared", storage=storage)
     assert len(study.trials) == 24
     assert 1e-4 < nearest_at_once(study.trials) < 10
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_threads_of_one_study_know_of_each_other(tmp_path: Path, kind: str) -> None:
-    storage = None if kind == "memory" else f"sqlite:///{tmp_path}/s.db"
-    sampler = LazySampler(seed=0)
-    study = optuna.create_study(sampler=sampler, storage=storage)
-    study.optimize(bowl, n_trials=24, n_jobs=4)
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 24
-    assert len({tuple(trial.params.values()) for trial in study.trials}) == 24
-    rows = {tuple(params.values()) for params in params_seen(study)}
-    assert rows <= {tuple(trial.params.values()) for trial in study.trials}
 
 
 def test_a_sampler_does_not_wait_for_its_own_trials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -585,17 +547,6 @@ def test_one_sampler_may_serve_two_studies() -> None:
     assert studies[1].best_value > -0.05
 
 
-def test_studies_in_a_row_are_not_mistaken_for_each_other() -> None:
-    """Python may give the address of a dead storage to the next one, so nothing may be kept under an address."""
-    sampler = LazySampler(seed=0)
-    for _ in range(3):
-        study = optuna.create_study(sampler=sampler)
-        study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=4)
-        assert [row["x"] for row in params_seen(study)[:3]] == [t.params["x"] for t in study.trials[:3]]
-        del study
-        gc.collect()
-
-
 def test_a_study_under_the_number_of_a_deleted_one_is_another(tmp_path: Path) -> None:
     sampler = LazySampler(seed=0)
     storage = optuna.storages.get_storage(f"sqlite:///{tmp_path}/s.db")
@@ -607,22 +558,6 @@ def test_a_study_under_the_number_of_a_deleted_one_is_another(tmp_path: Path) ->
         assert params_seen(study)[:7] == params_of(study)[:7]
         optuna.delete_study(study_name="s", storage=storage)
     assert len(ids) == 1, "SQLite gives the number again"
-
-
-def test_a_study_under_the_number_of_a_deleted_one_may_have_more_trials(tmp_path: Path) -> None:
-    sampler, space = LazySampler(seed=0), {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
-    storage = optuna.storages.get_storage(f"sqlite:///{tmp_path}/s.db")
-    first = optuna.create_study(study_name="s", storage=storage, sampler=sampler)
-    first.optimize(bowl, n_trials=3)
-    optuna.delete_study(study_name="s", storage=storage)
-    second = optuna.create_study(study_name="s", storage=storage, sampler=sampler)
-    second.add_trials(
-        create_trial(params={"x": 0.1 * i, "y": 1.0}, distributions=dict(space), value=float(i)) for i in range(6)
-    )
-    second.ask(dict(space))
-    assert Store(first).study_id == Store(second).study_id
-    assert model_of(second).optimizer.best.params == {"x": 0.0, "y": 1.0}
-    assert model_of(second).optimizer.best.value == 0.0
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -637,18 +572,6 @@ def test_studies_in_turn_keep_their_models(shared: bool) -> None:
             kept.append(model_of(study))
     assert len({id(model) for model in kept}) == 3
     assert [id(model) for model in kept[:3]] == [id(model) for model in kept[3:]]
-
-
-def test_a_database_that_is_opened_twice_is_read_once(tmp_path: Path) -> None:
-    """Optuna puts a cache of its own around the database for every study that it opens."""
-    sampler, storage = LazySampler(seed=0), optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/s.db")
-    optuna.create_study(study_name="s", storage=storage)
-    studies = [optuna.load_study(study_name="s", storage=storage, sampler=sampler) for _ in range(2)]
-    for study in studies:
-        study.optimize(bowl, n_trials=3)
-    assert Store(studies[0]).storage is not Store(studies[1]).storage
-    assert model_of(studies[0]) is model_of(studies[1])
-    assert complete_in(model_of(study)) == 5
 
 
 def test_a_locked_database_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -673,18 +596,6 @@ def create_trial_of(trial_id: int) -> FrozenTrial:
     trial = create_trial(state=TrialState.RUNNING)
     trial.number, trial._trial_id = 1, trial_id
     return trial
-
-
-def test_it_is_quiet(caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder) -> None:
-    optuna.logging.enable_propagation()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with caplog.at_level(logging.WARNING):
-        study = optuna.create_study(sampler=LazySampler(seed=0))
-        study.optimize(branches, n_trials=25)
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    optuna.logging.disable_propagation()
-    assert [record for record in caplog.records if "lazybo" in record.name] == []
-    assert not recwarn.list
 
 
 def test_a_deterministic_has_next_to_no_noise() -> None:
@@ -712,15 +623,6 @@ def test_a_wrong_number_of_startup_trials_is_named_as_it_was_given() -> None:
 def test_an_independent_sampler_that_is_none_is_refused_at_once(wrong: object) -> None:
     with pytest.raises(TypeError, match="independent_sampler must be one of"):
         LazySampler(independent_sampler=wrong)  # type: ignore[arg-type]
-
-
-def test_int_and_categorical_parameters_together() -> None:
-    space = {"n": IntDistribution(1, 64, log=True), "c": CategoricalDistribution(["a", "b", None])}
-    study = optuna.create_study(sampler=LazySampler(seed=0))
-    for _ in range(30):
-        trial = study.ask(space)
-        study.tell(trial, abs(math.log2(trial.params["n"]) - 4) + (trial.params["c"] is not None))
-    assert study.best_params == {"n": 16, "c": None}
 
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")

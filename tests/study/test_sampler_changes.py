@@ -231,15 +231,6 @@ def test_a_parameter_that_is_active_where_no_trial_had_it_is_said_once(log: pyte
     assert "'rate' is new here" in message
 
 
-def test_each_parameter_and_each_study_has_a_warning_of_its_own(log: pytest.LogCaptureFixture) -> None:
-    sampler = LazySampler(seed=0)
-    for _ in range(2):
-        study = optuna.create_study(sampler=sampler)
-        study.optimize(lambda trial: below(trial) + trial.suggest_int("c", 1, trial.params["a"]), n_trials=20)
-    said = [name for message in messages(log) for name in ("a", "b", "c") if f"range of {name!r}" in message]
-    assert sorted(said) == ["b", "b", "c", "c"]
-
-
 def test_warnings_can_be_turned_off(log: pytest.LogCaptureFixture) -> None:
     study = optuna.create_study(sampler=LazySampler(seed=0, warn_independent_sampling=False))
     study.optimize(below, n_trials=20)

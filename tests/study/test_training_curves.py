@@ -11,12 +11,10 @@ from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
 from lazybo import Optimizer, Space, recommend
-from lazybo.report import predictions
 from lazybo.search import CurveModel
 from lazybo.study.model import StudyModel, model_of
 from lazybo.study.sampler import LazySampler
 from lazybo.study.training_curves import MIN_POINTS, TrainingCurves, _predicted
-from lazybo.study.trial import as_attributes
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -94,40 +92,6 @@ def test_pruned_trials_do_not_hide_noise(noise: str) -> None:
     assert all(each.high - each.low > 0.01 for each in found)
 
 
-def test_forecasts_that_were_kept_are_those_of_new_curves() -> None:
-    study = pruned_study(None, 30)
-    space = Space(study.trials[0].distributions)
-    kept, seen = TrainingCurves(space, "maximize"), 0
-    for n in range(1, 31):
-        kept.add_new(study.trials[:n])
-        new = TrainingCurves(space, "maximize")
-        new.add_new(study.trials[:n])
-        assert kept.forecasts() == new.forecasts()
-        seen += bool(kept.forecasts())
-    assert seen > 10
-
-
-def test_slices_have_no_spikes_where_trials_were_pruned() -> None:
-    """The example of docs/command.md, whose early values are far below the ends."""
-
-    def learns(trial: optuna.Trial) -> float:
-        lr, opt = trial.suggest_float("lr", 1e-4, 0.1, log=True), trial.suggest_categorical("opt", ["sgd", "adam"])
-        momentum = trial.suggest_float("momentum", 0, 0.99) if opt == "sgd" else 0.0
-        accuracy = 0.95 - 0.1 * (math.log10(lr) + 2) ** 2 - 0.1 * (opt == "sgd") * (momentum - 0.9) ** 2
-        for epoch in range(1, 4):
-            trial.report(accuracy * (1 - math.exp(-epoch)), epoch)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-        return accuracy
-
-    study = optuna.create_study(direction="maximize", sampler=LazySampler(seed=0), pruner=optuna.pruners.MedianPruner())
-    study.optimize(learns, n_trials=30)
-    assert sum(trial.state == TrialState.PRUNED for trial in study.trials) >= 3
-    middle = next(s.middle for s in predictions.slices(study) if s.name == "lr")
-    rises = np.diff(middle) > 0
-    assert np.sum(rises[1:] != rises[:-1]) <= 3, "one maximum; towards an end the mean may turn once more"
-
-
 def trial_of(number: int, x: float, values: dict[int, float], end: float | None = None) -> optuna.trial.FrozenTrial:
     """A trial that completed with this final value, or was pruned."""
     trial = optuna.trial.create_trial(
@@ -182,18 +146,6 @@ def test_forecasts_are_made_anew_when_more_is_known() -> None:
     assert values[1] == pytest.approx(truth, abs=0.05)
 
 
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_directions_mirror_each_other(direction: Literal["minimize", "maximize"]) -> None:
-    sign = 1.0 if direction == "minimize" else -1.0
-    curves = TrainingCurves(Space(SPACE), direction)
-    for i, x in enumerate((0.1, 0.5, 0.8)):
-        values = {step: sign * value for step, value in falling(x).items()}
-        curves.add(trial_of(i, x, values, values[9]))
-    curves.add(trial_of(3, 0.7, {step: sign * value for step, value in falling(0.7, 3).items()}))
-    assert curves.best == pytest.approx(falling(0.5)[9])
-    assert sign * curves.forecasts()[3].value == pytest.approx(falling(0.7)[9], abs=0.1)
-
-
 def test_trials_without_a_curve_are_left_out() -> None:
     curves = TrainingCurves(Space(SPACE), "minimize")
     curves.add(trial_of(0, 0.5, {}, 1.0))
@@ -240,16 +192,6 @@ def test_a_resumed_study_makes_the_same_forecasts() -> None:
     for left, right in zip(whole.trials, study.trials, strict=True):
         assert left.state == right.state
         assert left.params == right.params, "to the last bit"
-
-
-def test_the_best_training_is_a_feasible_one() -> None:
-    curves = TrainingCurves(Space({"x": FloatDistribution(0, 1)}), "minimize")
-    for number, (x, memory) in enumerate([(0.1, 1.0), (0.9, -1.0), (0.5, 0.0)]):
-        trial = trial_of(number, x, values := falling(x), values[max(values)])
-        trial.system_attrs.update(as_attributes({"memory": memory}))
-        curves.add(trial)
-        feasible = [falling(each)[max(values)] for each in (0.9, 0.5)[:number]]
-        assert curves.best == (min(feasible) if feasible else None)
 
 
 # ------------------------------------------------------------- running trials

@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import Condition, Optimizer, Space
 from lazybo.study.model import StudyModel
-from lazybo.study.trial import as_given, infer_space
+from lazybo.study.trial import infer_space
 
 SPACE: dict[str, BaseDistribution] = {
     "model": CategoricalDistribution(["forest", "svm"]),
@@ -64,19 +64,6 @@ def test_a_parameter_does_not_depend_on_a_float() -> None:
     assert space.optional == {"y"}
 
 
-def test_two_parameters_do_not_depend_on_each_other() -> None:
-    """Model and kernel are missing in turn. Each separates the other's trials, but one of them must come first."""
-    space = inferred({"model": "svm", "kernel": "rbf"}, {"x": 0.1})
-    parents = {name: condition.parent for name, condition in space.conditions.items()}
-    for name in parents:
-        seen, parent = {name}, parents[name]
-        while parent in parents:
-            assert parent not in seen, "a circle"
-            seen.add(parent)
-            parent = parents[parent]
-    Optimizer(space)
-
-
 @pytest.mark.parametrize(("state", "counts"), [(TrialState.PRUNED, True), (TrialState.FAIL, False)])
 def test_pruned_trials_count_and_failed_ones_do_not(state: TrialState, counts: bool) -> None:
     """A failed trial may have stopped before it asked for all of its parameters."""
@@ -106,12 +93,3 @@ def test_a_parameter_may_depend_on_a_choice_that_is_a_list() -> None:
         for params in ({"layers": [64]}, {"layers": [64, 64], "y": 0.5})
     ]
     assert infer_space(space, trials).conditions == {"y": Condition("layers", ([64, 64],))}
-
-
-@pytest.mark.filterwarnings("ignore:Choices for a categorical")
-def test_tuples_that_a_storage_made_lists_are_recognised() -> None:
-    choices = [(64,), (64, (8, 8)), [64, 64], "64"]
-    space = {"layers": CategoricalDistribution(choices), "x": FloatDistribution(0, 1)}  # type: ignore[arg-type]
-    for given, written in zip(choices, ([64], [64, [8, 8]], [64, 64], "64"), strict=True):
-        assert as_given({"layers": written, "x": 0.5, "z": [1]}, space) == {"layers": given, "x": 0.5, "z": [1]}
-    assert as_given({"layers": [7]}, space) == {"layers": [7]}, "no choice: it is refused where it is used"

@@ -95,20 +95,6 @@ def test_parameters_that_a_trial_asks_for_after_its_first_report_are_logged_too(
     assert described == [{name: trial.params[name]} for name in ("x", "y")]
 
 
-def test_in_an_optuna_run_the_values_are_logged_at_the_end() -> None:
-    tracker, study = Lists(), optuna.create_study(study_name="plain")
-
-    def objective(trial: optuna.Trial) -> float:
-        trial.report(2.0, 1)
-        if trial.number:
-            raise optuna.TrialPruned
-        return trial.suggest_float("x", 0, 1)
-
-    study.optimize(objective, n_trials=2, callbacks=[tracker])
-    assert [entry[-1] for entry in tracker.seen if isinstance(entry[-1], str)] == ["complete", "pruned"]
-    assert (1, {"value": 2.0}, 1) in tracker.seen
-
-
 def test_a_tool_that_cannot_be_reached_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "lazybo"):
         study = run(Lists(fails=True))
