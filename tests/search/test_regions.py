@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 
 import lazybo
 from lazybo import Condition, Optimizer, Space
 from lazybo.gp import Process
 from lazybo.search.options import LocalModels
-from lazybo.space import contains
 from lazybo.space.boxes import box
-from tests.spaces import distributions
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
 MIXED = {
@@ -155,10 +151,6 @@ def test_what_was_pending_when_a_round_began_stays_so_after_a_restoration(seed: 
     assert len(optimizer.pending) == 6
 
 
-
-
-
-
 def test_states_of_earlier_versions_do_not_say_what_was_pending() -> None:
     optimizer = Optimizer(NUMBERS, seed=3, local_after=local(20))
     waiting = optimizer.ask(3)
@@ -194,8 +186,6 @@ def test_what_is_proposed_is_asked_next(noise: float, count: int) -> None:
             optimizer.tell(suggestion, sphere(suggestion.params) + noise * rng.normal())
 
 
-
-
 def test_a_finite_space_is_evaluated_without_repeats() -> None:
     optimizer = Optimizer({"a": (1, 8), "b": (1, 8)}, seed=0, local_after=local(20))
     asked = run(optimizer, sphere, 64)
@@ -222,8 +212,6 @@ def test_several_objectives_constraints_failures_and_costs() -> None:
     assert len(optimizer.model.predict_all(optimizer.front[0].params)) == 2
 
 
-
-
 def test_pending_and_forgotten_suggestions() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 30)
@@ -237,10 +225,6 @@ def test_pending_and_forgotten_suggestions() -> None:
     assert optimizer.planner.records.n_complete == len(optimizer.planner.records) == 64
     copy = restored(optimizer, local_after=local(20), seed=0)
     assert copy.ask(4) == optimizer.ask(4), "what a region has does not depend on the order of results"
-
-
-
-
 
 
 def test_what_the_model_says_is_asked_of_a_bounded_model() -> None:
@@ -267,14 +251,10 @@ def test_a_region_that_finds_nothing_shrinks_and_is_replaced() -> None:
     assert steps == {(0.4, 0.2), (0.2, 0.4)}, "half the side, and then a new region"
 
 
-
-
 def test_an_exhausted_space_is_repeated_where_it_is_good() -> None:
     optimizer, rng = Optimizer({"a": (1, 4), "b": (1, 4)}, seed=0, local_after=local(40)), np.random.default_rng(0)
     asked = run(optimizer, lambda params: sphere(params) + rng.normal(), 80)
     assert np.mean([sphere(params) for params in asked[60:]]) < 2.0, "a random point has 7"
-
-
 
 
 def test_results_at_configurations_that_are_not_feasible_are_no_centers() -> None:
@@ -303,8 +283,6 @@ def test_regions_have_no_startup_points() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(45), n_startup=40)
     run(optimizer, sphere, 110)
     assert optimizer.best.value < 1e-2
-
-
 
 
 def test_revised_values_and_forecasts_count() -> None:
@@ -365,8 +343,6 @@ def test_a_batch_is_as_proposed_where_results_are_fewer_than_local_models_need()
     assert [suggestion.params for suggestion in optimizer.ask(5)] == proposed
 
 
-
-
 def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
     def objective(**params: float) -> float:
         return sphere(params)
@@ -392,8 +368,6 @@ def test_the_sampler_takes_the_limit() -> None:
     study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, local_after=local(20)))
     study.optimize(lambda trial: trial.suggest_float("x", -1, 1) ** 2 + trial.suggest_float("y", -1, 1) ** 2, 40)
     assert study.best_value < 1e-2
-
-
 
 
 def test_parents_of_conditions_are_not_narrowed() -> None:
