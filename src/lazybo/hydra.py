@@ -1,11 +1,10 @@
 """The trial of a Hydra job: ``lazybo.hydra.trial()`` in an application that ``hydra/sweeper=lazybo`` launches."""
 
-import json
 import os
 from pathlib import Path
 
 from lazybo.core import codec
-from lazybo.run import RemoteReporter, Trial
+from lazybo.run import RemoteTrial, Trial
 
 # The environment variable that names the file with what a job has to know.
 VARIABLE = "LAZYBO_TRIAL"
@@ -21,9 +20,6 @@ def trial() -> Trial:
         return Trial(0, {})
     with codec.readable(f"the file {place!r} of a sweep", "start the sweep again: a job cannot outlive it"):
         try:
-            told = json.loads(Path(place).read_text(encoding="utf-8"))
+            return RemoteTrial.from_json(Path(place).read_text(encoding="utf-8")).trial()
         except OSError as error:
             raise ValueError(error.strerror) from None
-        host, port = told["address"]
-        reporter = RemoteReporter((host, port), bytes.fromhex(told["secret"]))
-        return Trial(told["number"], told["params"], reporter)

@@ -1,11 +1,14 @@
 """An application of Hydra: a stand-in for a training, with groups, learning curves and failures."""
 
 import math
+import os
+import signal
 import time
 from typing import Any
 
 import hydra
 import optuna
+from hydra.core.hydra_config import HydraConfig
 
 import lazybo.hydra
 
@@ -14,6 +17,8 @@ import lazybo.hydra
 def main(config: Any) -> Any:
     """The loss, or the loss and the size of the model."""
     trial = lazybo.hydra.trial()
+    if config.kills and HydraConfig.get().job.num == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
     if config.fails and config.model.layers == 2:
         raise RuntimeError("two layers are broken")
     loss = (math.log10(config.lr) + 3) ** 2 + 0.1 * abs(config.model.layers - 3) + (config.model.name == "linear")

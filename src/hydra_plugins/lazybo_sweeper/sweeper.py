@@ -5,14 +5,16 @@ starts as soon as a job ends. A job that reports intermediate values finds its d
 read; its name is in the environment variable that `lazybo.hydra` looks up.
 """
 
-import json
 import logging
 import os
 import signal
 import socket
+import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,11 +35,12 @@ from optuna.trial import TrialState
 
 import lazybo
 from lazybo.hydra import VARIABLE
-from lazybo.run.channel import listening
-from lazybo.space.beliefs import beliefs_of
+from lazybo.run import RemoteTrial, Trial
 
 # Launchers that run a job in this process, or elsewhere on this machine.
 HERE, LOCAL = ("BasicLauncher",), ("BasicLauncher", "JoblibLauncher", "LocalLauncher")
+# What submitit raises for a job that ended without a result.
+LOST = "UncompletedJobError"
 RESULTS = "optimization_results.yaml"
 SETTINGS = "multirun.yaml"
 # The exit status of a program that Ctrl-C ended.
@@ -67,6 +70,27 @@ class LazySweeperConf:
 ConfigStore.instance().store(group="hydra/sweeper", name="lazybo", node=LazySweeperConf, provider="lazybo")
 
 
+@dataclass(frozen=True)
+class _Space:
+    """What is swept, by the names of the parameters, and the overrides that are the same for all jobs."""
+
+    distributions: Mapping[str, BaseDistribution]
+    keys: Mapping[str, str]  # how an override writes the name
+    fixed: Sequence[str]
+
+    def overrides(self, params: Mapping[str, Any]) -> list[str]:
+        """The overrides of a job."""
+        return [*self.fixed, *(f"{self.keys[name]}={value}" for name, value in params.items())]
+
+    def examples(self) -> Iterator[dict[str, Any]]:
+        """Parameters of a few jobs. Each choice is in one of them."""
+        first = {name: each.to_external_repr(_low_of(each)) for name, each in self.distributions.items()}
+        yield first
+        for name, each in self.distributions.items():
+            if isinstance(each, CategoricalDistribution):
+                yield from ({**first, name: choice} for choice in each.choices[1:])
+
+
 class LazySweeper(Sweeper):
     """Optimises what the application returns."""
 
@@ -74,44 +98,24 @@ class LazySweeper(Sweeper):
         plain = {name: _plain(each) for name, each in settings.items()}
         self._n_trials, self._n_jobs, self._direction = n_trials, n_jobs, _plain(direction)
         self._params, self._settings = _flat(_plain(params) or {}), plain
-        self.hydra_context: HydraContext | None = None
-        self.config: DictConfig | None = None
-        self.launcher: Launcher | None = None
+        self._alone = threading.Lock()  # held by a job that is run again
+        self._unwritten: OSError | None = None  # why the folder of the sweep can't be written any more
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Make the launcher."""
-        self.hydra_context, self.config = hydra_context, config
-        self.launcher = Plugins.instance().instantiate_launcher(
+        self._context, self._config, self._folder = hydra_context, config, Path(config.hydra.sweep.dir)
+        self._launcher: Launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> Study:
         """Run all trials, and write the best to the folder of the sweep."""
-        assert self.config is not None
-        assert self.hydra_context is not None
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        overrides = parser.parse_overrides([*(f"{name}={text}" for name, text in self._params.items()), *arguments])
-        last = {each.key_or_group: each for each in overrides}  # the command line comes last, and wins
-        swept = {name: each for name, each in last.items() if each.is_sweep_override()}
-        fixed = [_text(each) for name, each in last.items() if name not in swept]
-        if not swept:
-            raise ConfigCompositionException(
-                "hydra/sweeper=lazybo has nothing to sweep: give a parameter as 'lr=tag(log, interval(1e-5, 1))', "
-                "'layers=range(1, 5)' or 'optimizer=choice(sgd, adam)'"
-            )
-        if self._n_jobs > 1 and type(self.launcher).__name__ in HERE:
-            raise ConfigCompositionException(
-                f"hydra.sweeper.n_jobs={self._n_jobs}, but the basic launcher runs one job at a time; use "
-                "hydra/launcher=joblib or hydra/launcher=submitit_local"
-            )
-        if self._n_jobs < 1:
-            raise ConfigCompositionException(f"hydra.sweeper.n_jobs must be at least 1, not {self._n_jobs}")
-        folder = Path(self.config.hydra.sweep.dir)
-        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-        if not there.is_dir():
-            raise ConfigCompositionException(f"hydra.sweep.dir={folder} cannot be a folder, since {there} is a file")
+        space = self._space(arguments)
+        self._check()
+        for params in space.examples():  # raises what Hydra says about a wrong name, or an option that a group lacks
+            self._context.config_loader.load_sweep_config(self._config, space.overrides(params))
         try:
-            study = self._optimize(swept, fixed, folder)
+            study = self._optimize(space)
         except (ValueError, TypeError) as error:  # what was given is wrong; Hydra prints its own exception in one line
             raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from None
         except lazybo.RunFailed as error:  # what the jobs raised was printed when they failed
@@ -119,92 +123,145 @@ class LazySweeper(Sweeper):
         except KeyboardInterrupt:
             _logger.info("interrupted; with hydra.sweeper.storage the same command continues")
             raise SystemExit(INTERRUPTED) from None
-        folder.mkdir(parents=True, exist_ok=True)  # if the study had all its trials, no job has made it
-        results = _results(study)
-        OmegaConf.save(OmegaConf.create(results), folder / RESULTS)
-        states = Counter(trial.state.name.lower() for trial in study.trials)
-        best = f"best {results['best_value']:.6g} with {results['best_params']}; " if "best_value" in results else ""
-        _logger.info(
-            f"{best}{', '.join(f'{count} {state}' for state, count in states.items())}; see {folder / RESULTS}"
-        )
+        self._write_results(study)
         return study
 
-    def _optimize(self, swept: Mapping[str, Override], fixed: Sequence[str], folder: Path) -> Study:
-        keys = {name: each.get_key_element() for name, each in swept.items()}
-        distributions = {name: distribution_of(each) for name, each in swept.items()}
-        self._check_compositions(distributions, keys, fixed)
+    # ---------------------------------------------------------------- check
+
+    def _space(self, arguments: Sequence[str]) -> _Space:
+        """The space, in the settings and on the command line."""
+        parser = OverridesParser.create(config_loader=self._context.config_loader)
+        overrides = parser.parse_overrides([*(f"{name}={text}" for name, text in self._params.items()), *arguments])
+        last = {each.key_or_group: each for each in overrides}  # the command line comes last, and wins
+        swept = {name: each for name, each in last.items() if each.is_sweep_override()}
+        if not swept:
+            raise ConfigCompositionException(
+                "hydra/sweeper=lazybo has nothing to sweep: give a parameter as 'lr=tag(log, interval(1e-5, 1))', "
+                "'layers=range(1, 5)' or 'optimizer=choice(sgd, adam)'"
+            )
+        return _Space(
+            {name: distribution_of(each) for name, each in swept.items()},
+            {name: each.get_key_element() for name, each in swept.items()},
+            [_text(each) for name, each in last.items() if name not in swept],
+        )
+
+    def _check(self) -> None:
+        """Raise what is wrong with the jobs or the folder. Nothing is left there."""
+        if self._n_jobs > 1 and type(self._launcher).__name__ in HERE:
+            raise ConfigCompositionException(
+                f"hydra.sweeper.n_jobs={self._n_jobs}, but the basic launcher runs one job at a time; use "
+                "hydra/launcher=joblib or hydra/launcher=submitit_local"
+            )
+        if self._n_jobs < 1:
+            raise ConfigCompositionException(f"hydra.sweeper.n_jobs must be at least 1, not {self._n_jobs}")
+        there = next(each for each in (self._folder, *self._folder.absolute().parents) if each.exists())
+        if not there.is_dir():
+            raise ConfigCompositionException(
+                f"hydra.sweep.dir={self._folder} cannot be a folder, since {there} is a file"
+            )
+        try:
+            with tempfile.TemporaryFile(dir=there) as file:
+                file.write(b"enough for what the sweep itself writes" * 100)
+        except OSError as error:
+            raise ConfigCompositionException(f"hydra.sweep.dir={self._folder} cannot be written: {error}") from None
+
+    # ------------------------------------------------------------------ run
+
+    def _optimize(self, space: _Space) -> Study:
         settings = dict(self._settings)
         beliefs, limits, sampler = (settings.pop(name) or {} for name in ("beliefs", "limits", "sampler"))
-        space = lazybo.Space(distributions, beliefs=beliefs_of(beliefs))
         settings["constraints"] = settings["constraints"] or None
-        begun = threading.Lock()
+        bounds, begun = lazybo.Limits(**limits), threading.Lock()
 
         def objective(params: dict[str, Any], trial: Any) -> Any:
-            with begun:  # nothing is written before the first job
-                folder.mkdir(parents=True, exist_ok=True)
-                if not (folder / SETTINGS).exists() or trial.number == 0:
-                    OmegaConf.save(self.config, folder / SETTINGS)
-            chosen = [f"{keys[name]}={value}" for name, value in params.items()]
-            return self._launched([*fixed, *chosen], trial, folder)
+            with begun, self._writing():  # nothing is written before the first job
+                self._folder.mkdir(parents=True, exist_ok=True)
+                if not (self._folder / SETTINGS).exists() or trial.number == 0:
+                    OmegaConf.save(self._config, self._folder / SETTINGS)
+            return self._result(space.overrides(params), trial, bounds.retries)
 
         return lazybo.optimize(
             objective,
-            space,
+            lazybo.Space(space.distributions, beliefs=beliefs),
             n_trials=self._n_trials,
             n_parallel=self._n_jobs if self._n_jobs > 1 else None,
             executor="threads" if self._n_jobs > 1 else None,
             direction=self._direction,
-            limits=lazybo.Limits(**limits),
+            limits=bounds,
             sampler=lazybo.LazySampler(**sampler) if sampler else None,
+            callbacks=[self._stop_if_unwritten],
             progress=False,
             **settings,
         )
 
-    def _check_compositions(
-        self, distributions: Mapping[str, BaseDistribution], keys: Mapping[str, str], fixed: Sequence[str]
-    ) -> None:
-        """Raise what Hydra says about a name that the configuration does not have, or an option that a group lacks."""
-        assert self.config is not None
-        assert self.hydra_context is not None
-        first = {
-            name: distribution.to_external_repr(_low_of(distribution)) for name, distribution in distributions.items()
-        }
-        tried = [first]
-        for name, distribution in distributions.items():
-            if isinstance(distribution, CategoricalDistribution):
-                tried += [{**first, name: choice} for choice in distribution.choices[1:]]
-        for values in tried:
-            chosen = [f"{keys[name]}={value}" for name, value in values.items()]
-            self.hydra_context.config_loader.load_sweep_config(self.config, [*fixed, *chosen])
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A block that writes to the folder of the sweep. If it can't, no other job could either."""
+        try:
+            yield
+        except OSError as error:
+            self._unwritten = error
+            raise
 
-    def _launched(self, overrides: list[str], trial: Any, folder: Path) -> Any:
-        """What the job of a trial returns. It finds this process by a file while it runs."""
-        assert self.launcher is not None
+    def _stop_if_unwritten(self, *_: object) -> None:
+        if self._unwritten is not None:
+            raise ConfigCompositionException(
+                f"hydra/sweeper=lazybo stops, since it cannot write to hydra.sweep.dir={self._folder}: "
+                f"{self._unwritten}. With hydra.sweeper.storage the same command continues"
+            )
+
+    def _result(self, overrides: Sequence[str], trial: Trial, retries: int) -> Any:
+        """What the job of a trial returns. If its process dies, it is launched again.
+
+        Jobs of joblib share their processes: when one is killed, those that run beside it are lost too. So a job that
+        was lost is run again, one such job at a time.
+        """
+        for left in reversed(range(retries + 1)):
+            with nullcontext() if left == retries else self._alone:
+                try:
+                    return self._launched(overrides, trial)
+                except Exception as error:
+                    if not (isinstance(error, BrokenExecutor) or type(error).__name__ == LOST):
+                        raise
+                    reason = f"the process of the job died: {str(error).strip().splitlines()[0]}"
+                    if left == 0:
+                        raise RuntimeError(reason) from None
+                    _logger.warning(f"trial {trial.number}: {reason}; it is launched again")
+        raise AssertionError("the last attempt returns or raises")
+
+    def _launched(self, overrides: Sequence[str], trial: Trial) -> Any:
+        """What one job returns. It finds this process by a file while it runs."""
         # Ctrl-C reaches all processes of a terminal, but only this one decides how to end. Windows has no such masks.
         if self._n_jobs > 1 and hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        host = "127.0.0.1" if type(self.launcher).__name__ in LOCAL else socket.gethostname()
-        contact = folder.absolute() / f".trial {trial.number}.json"
-        with listening(trial._reporter, host) as remote:
-            text = json.dumps(
-                {
-                    "address": remote.address,
-                    "secret": remote.secret.hex(),
-                    "number": trial.number,
-                    "params": trial.params,
-                }
-            )
-            contact.unlink(missing_ok=True)
-            with os.fdopen(os.open(contact, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(text)
+        host = "127.0.0.1" if type(self._launcher).__name__ in LOCAL else socket.gethostname()
+        contact = self._folder.absolute() / f".trial {trial.number}.json"
+        with RemoteTrial.of(trial, host) as remote:
             try:
+                with self._writing():
+                    contact.unlink(missing_ok=True)
+                    with os.fdopen(os.open(contact, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                        file.write(remote.to_json())
                 told = f"++hydra.job.env_set.{VARIABLE}='{contact}'"
-                (job,) = self.launcher.launch([[*overrides, told]], initial_job_idx=trial.number)
+                (job,) = self._launcher.launch([[*overrides, told]], initial_job_idx=trial.number)
             finally:
                 contact.unlink(missing_ok=True)
         if isinstance(job._return_value, optuna.TrialPruned):
             raise job._return_value
         return _plain(job.return_value)  # raises what the job raised
+
+    # -------------------------------------------------------------- results
+
+    def _write_results(self, study: Study) -> None:
+        results, file = _results(study), self._folder / RESULTS
+        states = Counter(trial.state.name.lower() for trial in study.trials)
+        best = f"best {results['best_value']:.6g} with {results['best_params']}; " if "best_value" in results else ""
+        _logger.info(f"{best}{', '.join(f'{count} {state}' for state, count in states.items())}; see {file}")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)  # if the study had all its trials, no job has made it
+            OmegaConf.save(OmegaConf.create(results), file)
+        except OSError as error:
+            raise ConfigCompositionException(f"hydra/sweeper=lazybo cannot write its results: {error}") from None
 
 
 def _low_of(distribution: BaseDistribution) -> float:

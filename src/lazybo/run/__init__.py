@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from lazybo.run.by_hand import TOLD as TOLD
     from lazybo.run.by_hand import ByHand as ByHand
     from lazybo.run.by_hand import Measurement as Measurement
-    from lazybo.run.channel import RemoteReporter as RemoteReporter
+    from lazybo.run.channel import RemoteTrial as RemoteTrial
     from lazybo.run.devices import Claim as Claim
     from lazybo.run.devices import parse_devices as parse_devices
     from lazybo.run.engines import ADDRESSES as ADDRESSES
@@ -63,7 +63,7 @@ else:
             "NothingCompleted": "failure",
             "Process": "presence",
             "RESUMED": "next_trial",
-            "RemoteReporter": "channel",
+            "RemoteTrial": "channel",  # what a program needs to be the trial of an evaluation elsewhere
             "RunFailed": "failure",
             "STOPPED_KEY": "limits",
             "StopReason": "limits",
