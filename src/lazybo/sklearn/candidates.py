@@ -4,9 +4,9 @@ A stored search has a fingerprint, so that it resumes only if its candidates are
 """
 
 import inspect
-import json
 import math
 import statistics
+import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,21 +23,19 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import Parallel, delayed
 
 from lazybo.core import checks, codec
-from lazybo.run import NoisyValue, plain
-from lazybo.search import non_dominated
 from lazybo.sklearn.spaces import SearchSpace, described
-from lazybo.study import Store, object_of, of_study, of_trial, rewritable_parts
+from lazybo.study import Store
 
 # User: scikit-learn's results of each fold of a candidate, or why the candidate could not be evaluated.
 FOLDS_KEY = "folds"
 ERROR_KEY = "error"
-# The settings of a search of `LazySearchCV` as strings, its data as hashes. In parts.
+# The settings of a search of `LazySearchCV` as strings, its data as hashes.
 SEARCH_KEY = "lazybo:search"
 # One fold as scikit-learn returns it: scores, times, and the error if there was one.
 Fold = dict[str, Any]
 REMEDY = "use another study_name, or another storage"
-# Longer descriptions are cut in messages.
-SHOWN = 200
+# Longer descriptions are cut in messages, and longer tracebacks of all folds together in the study.
+SHOWN, TRACEBACK_LENGTH = 200, 16_000
 NO_CALLBACKS = (
     ". Unlike BayesSearchCV, a search has no callbacks: verbose=1 shows its progress, and with storage= other programs "
     "see every candidate"
@@ -63,49 +61,46 @@ class Candidates:
         options: Mapping[str, Any],
     ) -> None:
         self.error: Exception | None = None  # the error that stopped the search, if it was raised in this process
-        self._estimator, self._data, self._splits, self._space = estimator, data, splits, space
+        self.estimator, self.data, self.splits, self.space = estimator, data, splits, space
         self._guide, self._parallel, self._options = guide, parallel, options
         self._config = get_config()  # of the caller's thread; other threads and processes have their own
 
-    def __call__(self, params: Mapping[str, Any]) -> NoisyValue | dict[str, Any]:
+    def __call__(self, /, **params: Any) -> dict[str, Any]:
         """The mean score, or one for each objective; NaN if a fit failed. Other errors stop the search.
 
         All candidates have the same folds, and differences between folds say nothing about differences between
         candidates. So the variance over the folds is not reported: it made the search worse (docs/sklearn.md).
         """
+        names = self._guide if isinstance(self._guide, tuple) else ("value",)
+        failed = dict.fromkeys(names, math.nan)
         try:
             with config_context(**self._config):
-                folds = self._fit_and_score(self._space.candidate(params))
+                folds = self._fit_and_score(self.space.candidate(params))
             scores = [self._guide_scores(fold["test_scores"]) for fold in folds]
         except Exception as error:  # from error_score="raise", or an unknown parameter: no other candidate would work
             self.error = error
-            return self._measured(None, {ERROR_KEY: plain.reason(error)})
+            return {**failed, ERROR_KEY: "".join(traceback.format_exception_only(error)).strip()}
         for fold in folds:
-            fold["fit_error"] = fold["fit_error"] and fold["fit_error"][-plain.TRACEBACK_LENGTH // len(folds) :]
-        failed = any(fold["fit_error"] for fold in folds)
-        means = None if failed else [statistics.fmean(values) for values in zip(*scores, strict=True)]
-        return self._measured(means, {FOLDS_KEY: folds})
-
-    def _measured(self, means: list[float] | None, kept: dict[str, Any]) -> NoisyValue | dict[str, Any]:
-        """What the objective returns: the mean of each objective, all NaN if there are none."""
-        if isinstance(self._guide, tuple):
-            return {**dict(zip(self._guide, means or [math.nan] * len(self._guide), strict=True)), **kept}
-        return NoisyValue(means[0] if means else math.nan, metrics=kept)
+            fold["fit_error"] = fold["fit_error"] and fold["fit_error"][-TRACEBACK_LENGTH // len(folds) :]
+        if any(fold["fit_error"] for fold in folds):
+            return {**failed, FOLDS_KEY: folds}
+        means = map(statistics.fmean, zip(*scores, strict=True))
+        return {**dict(zip(names, means, strict=True)), FOLDS_KEY: folds}
 
     def _fit_and_score(self, candidate: dict[str, Any]) -> list[Fold]:
         folds: list[Fold] = Parallel(**self._parallel)(
             delayed(_fit_and_score)(
-                clone(self._estimator),
-                *self._data,
+                clone(self.estimator),
+                *self.data,
                 train=train,
                 test=test,
                 parameters=candidate,
-                split_progress=(i, len(self._splits)),
+                split_progress=(i, len(self.splits)),
                 return_times=True,
                 return_n_test_samples=True,
                 **self._options,
             )
-            for i, (train, test) in enumerate(self._splits)
+            for i, (train, test) in enumerate(self.splits)
         )
         return folds
 
@@ -140,7 +135,9 @@ def front_rows(results: Mapping[str, Any], metrics: Sequence[str]) -> NDArray[np
     """The rows of ``cv_results_`` that no other one dominates. Rows without a finite score in a metric do not count."""
     means = np.column_stack([results[f"mean_test_{name}"] for name in metrics])
     scored = np.flatnonzero(np.isfinite(means).all(axis=1))
-    return scored[non_dominated(-means[scored])]
+    means = means[scored]
+    dominated = [((means >= row).all(axis=1) & (means > row).any(axis=1)).any() for row in means]
+    return scored[~np.array(dominated, dtype=bool)]
 
 
 def counts(trial: FrozenTrial) -> bool:
@@ -154,7 +151,7 @@ def folds_of(trial: FrozenTrial, n_splits: int, failed: Any, train_scores: bool)
     Raises a ValueError if they were edited.
     """
     if FOLDS_KEY in trial.user_attrs:
-        with codec.readable(of_trial(FOLDS_KEY, trial.number), REMEDY):
+        with codec.readable(f"the attribute {FOLDS_KEY!r} of trial {trial.number}", REMEDY):
             return _kept_folds(trial.user_attrs[FOLDS_KEY], n_splits)
     reason = str(trial.system_attrs.get("fail_reason", "another process marked it as failed"))
     lost = {"fit_error": reason, "test_scores": failed, "n_test_samples": 0, "fit_time": 0.0, "score_time": 0.0}
@@ -228,8 +225,8 @@ def check_fingerprint(storage: BaseStorage, study_name: str, ours: Mapping[str, 
     store = Store(load_study(study_name=study_name, storage=storage))
     if not store.trials():
         return
-    with codec.readable(of_study(SEARCH_KEY, study_name), REMEDY):
-        theirs = object_of(store.attributes(), SEARCH_KEY)
+    with codec.readable(f"the attribute {SEARCH_KEY!r} of the study {study_name!r}", REMEDY):
+        theirs = store.object(SEARCH_KEY)
     if not theirs:
         raise ValueError(f"the study {study_name!r} has trials that were not made by LazySearchCV; {REMEDY}")
     for name, text in ours.items():
@@ -241,7 +238,7 @@ def check_fingerprint(storage: BaseStorage, study_name: str, ours: Mapping[str, 
 
 def write_fingerprint(study: Study, ours: Mapping[str, str]) -> None:
     """Store the fingerprint with the study."""
-    Store(study).set_attributes(rewritable_parts(SEARCH_KEY, json.dumps(ours)))
+    Store(study).set_object(SEARCH_KEY, ours)
 
 
 def _digest(thing: Any) -> str:

@@ -32,9 +32,8 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_method_params, indexable
 
+import lazybo
 from lazybo.core import Direction
-from lazybo.report import predictor_of, recommended_of
-from lazybo.run import Call, Given, Limits, optimize
 from lazybo.sklearn.candidates import (
     Candidates,
     check_fingerprint,
@@ -47,7 +46,7 @@ from lazybo.sklearn.candidates import (
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space import MAX_LISTED, FeasibleSet, Space
+from lazybo.space import MAX_LISTED, FeasibleSet
 from lazybo.study import Definition, open_storage, open_study
 
 MAX_SEED = 2**31 - 1
@@ -59,16 +58,18 @@ RECOMMENDED = "recommended"
 class _Problem:
     """The validated input of one call of `fit`."""
 
-    data: tuple[Any, Any]
-    splits: list[tuple[Any, Any]]
+    candidates: Candidates
     scorers: Any
     refit_metric: Any
     fit_params: Mapping[str, Any]
-    estimator: Any
-    space: SearchSpace
     objectives: tuple[str, ...]  # the metrics that are maximised; empty if it is one
-    candidates: Candidates
     fingerprint: Mapping[str, str]  # empty if nothing is stored
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """The scorers by metric; None if there is one, or if they are not known before it runs."""
+        found = getattr(self.scorers, "_scorers", None)
+        return found if isinstance(found, dict) else None
 
 
 class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no types
@@ -218,14 +219,8 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         estimator = clone(self.estimator)
         for candidate in space.examples():  # a name that is wrong is an error before a study is made
             clone(estimator).set_params(**clone(candidate, safe=False))
-        options = {
-            "scorer": scorers,
-            "fit_params": routed.estimator.fit,
-            "score_params": routed.scorer.score,
-            "return_train_score": self.return_train_score,
-            "error_score": self.error_score,
-            "verbose": self.verbose,
-        }
+        options = {name: getattr(self, name) for name in ("return_train_score", "error_score", "verbose")}
+        options |= {"scorer": scorers, "fit_params": routed.estimator.fit, "score_params": routed.scorer.score}
         any_metric = self.refit is False or callable(self.refit)
         objectives = metrics_of(scorers) if any_metric else ()
         guide = self.refit if isinstance(self.refit, str) else (objectives or None) if any_metric else "score"
@@ -240,9 +235,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             settings["refit metric"] = self.refit if by_name else list(objectives) or None
             given = {"fit parameters": routed.estimator.fit, "score parameters": routed.scorer.score}
             about = fingerprint(settings, {"X": x, "y": y, "cv splits": splits, **given})
-        return _Problem(
-            (x, y), splits, scorers, refit_metric, routed.estimator.fit, estimator, space, objectives, candidates, about
-        )
+        return _Problem(candidates, scorers, refit_metric, routed.estimator.fit, objectives, about)
 
     def _names_metrics(self) -> bool:
         """Whether ``scoring`` has several metrics, as far as can be seen before it is used."""
@@ -287,39 +280,48 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
 
     def _search(self, problem: _Problem) -> Study:
         """Run the search and return its study."""
-        space, storage = problem.space.where(self.feasible), open_storage(self.storage)
-        name = self.study_name or type(self.estimator).__name__
+        candidates, storage = problem.candidates, open_storage(self.storage)
+        name, seed, space = self.study_name or type(self.estimator).__name__, self._seed(), self._where(candidates)
         check_fingerprint(storage, name, problem.fingerprint)
-        seed = self._seed()
         directions: list[Direction] = ["maximize" for _ in problem.objectives or (None,)]
         with _no_log_of_new_studies():
             study, _ = open_study(storage, name, Definition(tuple(directions), problem.objectives or None), space, seed)
         write_fingerprint(study, problem.fingerprint)
-        wanted = self._wanted(space)
+        wanted, n_splits = self._wanted(space), len(candidates.splits)
         known = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
         for trial in filter(counts, known):
-            folds_of(trial, len(problem.splits), math.nan, self.return_train_score)  # raises if they were edited
+            folds_of(trial, n_splits, math.nan, self.return_train_score)  # raises if they were edited
         n_trials = wanted + sum(not counts(trial) for trial in known)
-        self._announce(len(problem.splits), wanted, n_trials - len(known))
-        at_once = int(
-            self.n_points if self.executor is not None else min(self.n_points, joblib.effective_n_jobs(self.n_jobs))
-        )
-        optimize(
-            Call(problem.candidates, (Given.PARAMS,)),  # a space may have a parameter called "params"
+        self._announce(n_splits, wanted, n_trials - len(known))
+        here = self.executor is None
+        at_once = int(min(self.n_points, joblib.effective_n_jobs(self.n_jobs)) if here else self.n_points)
+        lazybo.optimize(
+            candidates,
             space,
             n_trials=n_trials,
             direction=dict(zip(problem.objectives, directions, strict=True)) if problem.objectives else directions,
             n_parallel=at_once,
-            executor="threads" if self.executor is None and at_once > 1 else self.executor,
-            synchronous=self.executor is None,
+            executor="threads" if here and at_once > 1 else self.executor,
+            synchronous=here,
             storage=storage,
             study_name=name,
             seed=seed,
-            limits=Limits(max_failures=None),
-            callbacks=[problem.candidates.stop_at_errors],
+            limits=lazybo.Limits(max_failures=None),
+            callbacks=[candidates.stop_at_errors],
             progress=self.verbose > 0,
         )
         return study
+
+    def _where(self, candidates: Candidates) -> lazybo.Space:
+        """The space of the optimiser, with the user's predicate."""
+        space, feasible = candidates.space.space, self.feasible
+        if feasible is None:
+            return space
+        return lazybo.Space(
+            space.distributions,
+            conditions=space.conditions,
+            feasible=lambda params: feasible(candidates.space.candidate(params)),
+        )
 
     def _seed(self) -> int | None:
         """The seed of the study. None if a stored study decides: it keeps the seed that it was made with."""
@@ -329,7 +331,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             return None
         return int(check_random_state(self.random_state).randint(MAX_SEED))
 
-    def _wanted(self, space: Space) -> int:
+    def _wanted(self, space: lazybo.Space) -> int:
         """The number of candidates: ``n_iter``, or all feasible ones of a small space if they are fewer."""
         count = space.size
         if space.feasible is not None and count <= MAX_LISTED:
@@ -356,47 +358,46 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     def _results(self, problem: _Problem, study: Study) -> dict[str, Any]:
         """The fitted attributes about the candidates."""
         trials = [trial for trial in study.get_trials() if trial.state.is_finished() and counts(trial)]
-        failed = math.nan if self.error_score == "raise" else self.error_score
-        metrics = getattr(problem.scorers, "_scorers", None)
-        failed = dict.fromkeys(metrics, failed) if isinstance(metrics, dict) else failed
-        n_splits = len(problem.splits)
-        folds = [fold for t in trials for fold in folds_of(t, n_splits, failed, self.return_train_score)]
-        _warn_or_raise_about_fit_failures(folds, self.error_score)
-        if callable(self.scoring):
-            _insert_error_scores(folds, self.error_score)
-        candidates = [problem.space.candidate(trial.params) for trial in trials]
-        results = self._format_results(candidates, n_splits, folds)
-
+        folds = self._folds(problem, trials)
+        candidates = [problem.candidates.space.candidate(trial.params) for trial in trials]
+        results = self._format_results(candidates, len(problem.candidates.splits), folds)
         first, metric = folds[0]["test_scores"], problem.refit_metric
         multimetric = isinstance(first, dict)
         if callable(self.scoring) and multimetric:
             self._check_refit_for_multimetric(first)
             metric = self.refit
-        scorer = problem.scorers if metrics is None else metrics
         found = {
             "cv_results_": results,
-            "n_splits_": n_splits,
+            "n_splits_": len(problem.candidates.splits),
             "multimetric_": multimetric,
-            "scorer_": scorer,
+            "scorer_": problem.scorers if problem.metrics is None else problem.metrics,
             "study_": study,
         }
         if problem.objectives:
             rows = front_rows(results, problem.objectives)
             found |= {"front_index_": rows, "front_params_": [candidates[row] for row in rows]}
-        if self.refit or not multimetric:
-            if self.refit == RECOMMENDED and not multimetric:
-                best = _recommended_index(study, trials)
-            else:
-                best = self._select_best_index(self.refit, metric, results)
-            found |= {"best_index_": best, "best_params_": candidates[best]}
-            if not callable(self.refit):
-                found["best_score_"] = results[f"mean_test_{metric}"][best]
-        return found
+        if not self.refit and multimetric:
+            return found
+        recommended = _recommended_row(study, trials) if self.refit == RECOMMENDED and not multimetric else None
+        best = self._select_best_index(self.refit, metric, results) if recommended is None else recommended
+        score = {} if callable(self.refit) else {"best_score_": results[f"mean_test_{metric}"][best]}
+        return {**found, "best_index_": best, "best_params_": candidates[best], **score}
+
+    def _folds(self, problem: _Problem, trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
+        """What scikit-learn's table is made from: each fold of each candidate."""
+        failed: Any = math.nan if self.error_score == "raise" else self.error_score
+        failed = failed if problem.metrics is None else dict.fromkeys(problem.metrics, failed)
+        n_splits = len(problem.candidates.splits)
+        folds = [fold for t in trials for fold in folds_of(t, n_splits, failed, self.return_train_score)]
+        _warn_or_raise_about_fit_failures(folds, self.error_score)
+        if callable(self.scoring):
+            _insert_error_scores(folds, self.error_score)
+        return folds
 
     def _refitted(self, problem: _Problem, best_params: dict[str, Any]) -> dict[str, Any]:
         # Parameter values may be estimators: clone them, so that the user's own stay unfitted.
-        best = clone(problem.estimator).set_params(**clone(best_params, safe=False))
-        x, y = problem.data
+        best = clone(problem.candidates.estimator).set_params(**clone(best_params, safe=False))
+        x, y = problem.candidates.data
         start = time.time()
         best.fit(x, *(() if y is None else (y,)), **problem.fit_params)
         found = {"best_estimator_": best, "refit_time_": time.time() - start}
@@ -422,10 +423,10 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         return {name: value for name, value in super().__getstate__().items() if name != "study_"}
 
 
-def _recommended_index(study: Study, trials: Sequence[FrozenTrial]) -> int:
-    """The row of the table that the model recommends; the table has these trials."""
-    number = recommended_of(study, trials, predictor_of(study)).number
-    return next(row for row, trial in enumerate(trials) if trial.number == number)
+def _recommended_row(study: Study, trials: Sequence[FrozenTrial]) -> int | None:
+    """The row of the table that the model recommends; None if it recommends a trial that is no candidate of ours."""
+    number = lazybo.recommend(study).number
+    return next((row for row, trial in enumerate(trials) if trial.number == number), None)
 
 
 @contextmanager

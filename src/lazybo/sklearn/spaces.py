@@ -26,7 +26,7 @@ from optuna.distributions import (
 from scipy import stats
 from sklearn.base import BaseEstimator
 
-from lazybo.space import Condition, Space, check_ends, is_range, range_of
+from lazybo import Condition, Space
 
 # The parameter that selects the sub-space. No estimator can have a parameter of this name.
 WHICH = "sub-space"
@@ -38,6 +38,7 @@ END = 1e-6
 # A list of at least this many numbers is ordered; with two, the order means nothing.
 ORDERED_FROM = 3
 LABEL_LENGTH = 60
+SCALES = ("log", "log-uniform", "uniform")
 
 ACCEPTED = (
     "a list of values, a range (low, high) or (low, high, 'log'), a frozen distribution of scipy.stats, or an Optuna "
@@ -113,16 +114,6 @@ class SearchSpace:
         """The names of the estimator's parameters that are searched."""
         return {name for name, _ in self._axes.values()}
 
-    def where(self, feasible: Callable[[dict[str, Any]], bool] | None) -> Space:
-        """The space of the optimiser, with a predicate on the estimator's parameters."""
-        if feasible is None:
-            return self.space
-        return Space(
-            self.space.distributions,
-            conditions=self.space.conditions,
-            feasible=lambda params: feasible(self.candidate(params)),
-        )
-
     def examples(self) -> Iterator[dict[str, Any]]:
         """One candidate of each sub-space."""
         anywhere, rng = np.full(self.space.dim, np.nan), np.random.default_rng(0)
@@ -171,22 +162,32 @@ def _axes(subspace: Mapping[str, Any], called: str) -> Iterator[tuple[str, Axis]
 
 
 def _axis(spec: Any) -> Axis:
-    if isinstance(spec, FloatDistribution | IntDistribution | CategoricalDistribution):
-        if not isinstance(spec, CategoricalDistribution):
-            check_ends(spec)
-        return Axis(spec, str(spec))
+    if isinstance(spec, BaseDistribution) or (isinstance(spec, tuple) and _is_range(spec)):
+        distribution = _distribution(spec)
+        return Axis(distribution, str(distribution))
     if hasattr(spec, "rvs"):
         return _scipy_axis(spec)
-    if is_range(spec):
-        distribution = range_of(spec)
-        return Axis(distribution, str(distribution))
     if isinstance(spec, Sequence | np.ndarray) and not isinstance(spec, str | bytes):
-        if len(spec) == 3 and is_range(tuple(spec)):
+        if len(spec) == 3 and _is_range(spec):
             raise ValueError(f"has the list {spec!r}, whose last value is a scale; a range is a tuple: {tuple(spec)!r}")
         return _list_axis(list(spec))
     if hasattr(spec, "tolist"):  # a pandas column
         return _list_axis(spec.tolist())
     raise ValueError(f"must have {ACCEPTED}, not {spec!r}")
+
+
+def _is_range(values: Any) -> bool:
+    """Whether these are two numbers, or two numbers and a scale."""
+    ends = all(isinstance(each, Real) and not isinstance(each, bool) for each in values[:2])
+    return ends and len(values) in (2, 3) and (len(values) == 2 or (isinstance(values[2], str) and values[2] in SCALES))
+
+
+def _distribution(spec: Any) -> BaseDistribution:
+    """What an Optuna distribution or a range is for the optimiser. Raises a ValueError that begins with "has"."""
+    try:
+        return Space({"p": spec}).distributions["p"]
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("parameter 'p' ")) from None
 
 
 # --------------------------------------------------------------------- lists

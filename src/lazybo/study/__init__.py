@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from lazybo.study.attributes import count_of as count_of
     from lazybo.study.attributes import failure_of as failure_of
     from lazybo.study.attributes import metric_at as metric_at
-    from lazybo.study.attributes import object_of as object_of
     from lazybo.study.attributes import of_study as of_study
     from lazybo.study.attributes import of_trial as of_trial
-    from lazybo.study.attributes import rewritable_parts as rewritable_parts
     from lazybo.study.definition import DEFAULT_NAME as DEFAULT_NAME
     from lazybo.study.definition import REMEDY as REMEDY
     from lazybo.study.definition import Definition as Definition
@@ -144,7 +142,6 @@ else:
             "model_of": "model",
             "most_promising": "trial",
             "names_of": "trial",
-            "object_of": "attributes",
             "of_study": "attributes",
             "of_trial": "attributes",
             "open_alone": "journal",
@@ -164,7 +161,6 @@ else:
             "replay": "replaying",
             "reporting_of": "definition",
             "resume": "trial",
-            "rewritable_parts": "attributes",
             "rungs": "training_curves",
             "seconds_of": "trial",
             "state_of": "trial",

@@ -5,6 +5,7 @@ while a storage is locked, full or unreachable.
 """
 
 import errno
+import json
 import logging
 import re
 import sqlite3
@@ -25,6 +26,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core import codec, texts
+from lazybo.study.attributes import object_of, rewritable_parts
 from lazybo.study.databases import (
     all_trials,
     database_of,
@@ -136,6 +138,14 @@ class Store:
         """Write system attributes of the study, in this order."""
         for key, value in attributes.items():
             with_retries(partial(self.storage.set_study_system_attr, self.study_id, key, value))
+
+    def object(self, key: str) -> dict[str, Any]:
+        """A JSON object that `set_object` has stored; empty if there is none. Raises a ValueError if it is damaged."""
+        return object_of(self.attributes(), key)
+
+    def set_object(self, key: str, value: Mapping[str, Any]) -> None:
+        """Store a JSON object of any length with the study."""
+        self.set_attributes(rewritable_parts(key, json.dumps(value)))
 
     def set_trial_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
         """Write system attributes of a trial, in this order."""
