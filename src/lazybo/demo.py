@@ -1,6 +1,5 @@
 """``make demo``: minimise Levy's function in 5-D, and show how much time extending the factor saves."""
 
-import sys
 import time
 from collections.abc import Sequence
 from statistics import median
@@ -8,9 +7,8 @@ from statistics import median
 import numpy as np
 from scipy.linalg import cho_factor
 
+from lazybo import LazyGP, Matern52, Optimizer
 from lazybo.core import Array
-from lazybo.gp import LazyGP, Matern52
-from lazybo.search import Optimizer
 
 
 def main(evaluations: int = 200, sizes: Sequence[int] = (200, 500, 1000, 2000)) -> None:
@@ -20,8 +18,7 @@ def main(evaluations: int = 200, sizes: Sequence[int] = (200, 500, 1000, 2000)) 
     for number, value in improvements:
         print(f"{number:11} {value:10.5f}")
     early, late = (1e3 * float(np.mean(part)) for part in (seconds[:20], seconds[-20:]))
-    overall = 1e3 * np.mean(seconds)
-    print(f"\ntime per step: {overall:.1f} ms on average (first 20: {early:.1f}, last 20: {late:.1f})\n")
+    print(f"\ntime per step: {1e3 * np.mean(seconds):.1f} ms on average (first 20: {early:.1f}, last 20: {late:.1f})\n")
     print("one more observation, with the kernel's parameters kept:")
     print(f"{'n':>6} {'extend':>10} {'rebuild':>12} {'ratio':>7}")
     for n in sizes:
@@ -43,16 +40,9 @@ def minimise_levy(evaluations: int) -> tuple[list[tuple[int, float]], list[float
         optimizer.tell(suggestion, value)
         if not improvements or value < improvements[-1][1]:
             improvements.append((number, value))
-        _progress(number, evaluations, improvements[-1][1])
+        if number % 50 == 0:
+            print(f"{number:4}/{evaluations}  best {improvements[-1][1]:.5f}", flush=True)
     return improvements, seconds
-
-
-def _progress(number: int, evaluations: int, best: float) -> None:
-    """Rewrite one line on a terminal; in a log, print a line every 50 evaluations."""
-    if sys.stdout.isatty():
-        print(f"\r{number:4}/{evaluations}  best {best:.5f}", end="\n" if number == evaluations else "", flush=True)
-    elif number % 50 == 0:
-        print(f"{number:4}/{evaluations}  best {best:.5f}", flush=True)
 
 
 def one_more(n: int) -> tuple[float, float]:

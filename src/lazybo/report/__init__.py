@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from lazybo.report.predictions import advise as advise
     from lazybo.report.predictions import chances_shown as chances_shown
     from lazybo.report.predictions import importances as importances
-    from lazybo.report.predictions import predictor_of as predictor_of
     from lazybo.report.predictions import ranges as ranges
     from lazybo.report.predictions import recommend as recommend
-    from lazybo.report.predictions import recommended_of as recommended_of
     from lazybo.report.records import reason_of as reason_of
 else:
     __getattr__ = lazily(
@@ -40,11 +38,9 @@ else:
             "importances": "predictions",
             "in_words": "good_ranges",
             "model_facts_of": "facts",
-            "predictor_of": "predictions",
             "ranges": "predictions",
             "reason_of": "records",
             "recommend": "predictions",
-            "recommended_of": "predictions",
             "unless_missing": "facts",
             "write_report": "html",
         },

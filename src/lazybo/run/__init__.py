@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lazybo.run.warm_start import check_initial as check_initial
     from lazybo.run.warm_start import check_initial_feasible as check_initial_feasible
     from lazybo.run.worker import EvaluationFailed as EvaluationFailed
-    from lazybo.run.worker import NoisyValue as NoisyValue
     from lazybo.run.worker import TrialPaused as TrialPaused
 else:
     __getattr__ = lazily(
@@ -59,7 +58,6 @@ else:
             "LOCAL": "engines",
             "Limits": "limits",
             "Measurement": "by_hand",
-            "NoisyValue": "worker",
             "NothingCompleted": "failure",
             "Process": "presence",
             "RESUMED": "next_trial",

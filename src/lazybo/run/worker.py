@@ -68,15 +68,6 @@ class Task:
     defines: bool = False  # whether the objective names its parameters itself
 
 
-@dataclass(frozen=True)
-class NoisyValue:
-    """What an objective of our own returns: a value, the known variance of its noise, and metrics to keep."""
-
-    value: float
-    variance: float = 0.0
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-
-
 class EvaluationFailed(RuntimeError):
     """A failure that an objective of our own describes.
 
@@ -235,10 +226,6 @@ def _load(payload: bytes) -> Call:
 def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outcome:
     """The outcome for a returned value, several values, or a dict with ``value`` and metrics."""
     metrics: dict[Any, Any] = dict(attributes)
-    variance = 0.0
-    if isinstance(returned, NoisyValue):
-        variance = returned.variance
-        returned = {**returned.metrics, "value": returned.value}
     if isinstance(returned, Mapping):
         wanted = goals.names or ("value",)
         missing = [name for name in wanted if metric_at(returned, name) is None and name not in returned]
@@ -256,7 +243,7 @@ def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outc
     if goals.several:
         return _several(returned, metrics, len(goals.directions))
     value = _one(returned, metrics, alone=True)
-    return value if isinstance(value, Outcome) else _ended("complete", metrics, value=value, variance=variance)
+    return value if isinstance(value, Outcome) else _ended("complete", metrics, value=value)
 
 
 def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:

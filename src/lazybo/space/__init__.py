@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from lazybo.space.mixtures import Mixture as Mixture
     from lazybo.space.orders import Permutation as Permutation
     from lazybo.space.orders import Subset as Subset
-    from lazybo.space.shorthand import check_ends as check_ends
-    from lazybo.space.shorthand import is_range as is_range
-    from lazybo.space.shorthand import range_of as range_of
     from lazybo.space.space import MAX_LISTED as MAX_LISTED
     from lazybo.space.space import Condition as Condition
     from lazybo.space.space import Predicate as Predicate
@@ -80,7 +77,6 @@ else:
             "belief_of": "beliefs",
             "beliefs_of": "beliefs",
             "believing": "space",
-            "check_ends": "shorthand",
             "contains": "distributions",
             "csv_rows": "tables",
             "csv_text": "tables",
@@ -89,14 +85,12 @@ else:
             "in_words": "distributions",
             "is_empty": "tables",
             "is_frame": "tables",
-            "is_range": "shorthand",
             "kind_of": "structures",
             "only_value": "distributions",
             "parameter_columns": "tables",
             "params_of": "tables",
             "parsed": "tables",
             "places_of": "space",
-            "range_of": "shorthand",
             "sobol": "space",
             "text_of": "kinds",
         },
