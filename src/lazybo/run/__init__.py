@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from lazybo.run.by_hand import TOLD as TOLD
     from lazybo.run.by_hand import ByHand as ByHand
     from lazybo.run.by_hand import Measurement as Measurement
-    from lazybo.run.channel import RemoteTrial as RemoteTrial
     from lazybo.run.devices import Claim as Claim
     from lazybo.run.devices import parse_devices as parse_devices
     from lazybo.run.engines import ADDRESSES as ADDRESSES
     from lazybo.run.engines import CLUSTERS as CLUSTERS
     from lazybo.run.engines import LOCAL as LOCAL
+    from lazybo.run.elsewhere import RemoteTrial as RemoteTrial
     from lazybo.run.failure import NothingCompleted as NothingCompleted
     from lazybo.run.failure import RunFailed as RunFailed
     from lazybo.run.failure import is_failed_trial as is_failed_trial
@@ -61,7 +61,7 @@ else:
             "NothingCompleted": "failure",
             "Process": "presence",
             "RESUMED": "next_trial",
-            "RemoteTrial": "channel",  # what a program needs to be the trial of an evaluation elsewhere
+            "RemoteTrial": "elsewhere",  # what a program needs to be the trial of an evaluation elsewhere
             "RunFailed": "failure",
             "STOPPED_KEY": "limits",
             "StopReason": "limits",

@@ -6,7 +6,6 @@ connection is authenticated with a secret that only the driver's tasks carry.
 
 import contextlib
 import copy
-import json
 import math
 import pickle
 import secrets
@@ -28,7 +27,6 @@ from optuna.trial import FrozenTrial, Trial
 from lazybo.run import plain
 from lazybo.run.forwarded import READS, WRITES, callers, cannot_stop, make_forwarded
 from lazybo.run.trial import DEVICE, Reporter, suggested
-from lazybo.run.trial import Trial as ObjectiveTrial
 from lazybo.study import Store, open_ledger, with_retries
 
 # Seconds between two writes of intermediate values.
@@ -383,39 +381,6 @@ def listening(reporter: Reporter, host: str, limits: ConnectionLimits | None = N
         finally:
             listener.close()
             accepting.join(timeout=5)
-
-
-@dataclass(frozen=True)
-class RemoteTrial:
-    """What a program that we didn't start as a worker needs to be the trial of an evaluation: to report, and to ask."""
-
-    address: tuple[str, int]
-    secret: bytes = field(repr=False)
-    number: int
-    params: Mapping[str, Any]
-
-    @classmethod
-    @contextlib.contextmanager
-    def of(cls, trial: ObjectiveTrial, host: str) -> Iterator["RemoteTrial"]:
-        """The same for a trial of this process, which is reached under ``host`` inside this block."""
-        assert trial._reporter is not None, "an evaluation reports to its driver"
-        with listening(trial._reporter, host) as remote:
-            yield cls(remote.address, remote.secret, trial.number, trial.params)
-
-    def to_json(self) -> str:
-        """A text that must stay secret."""
-        return json.dumps({**vars(self), "secret": self.secret.hex()})
-
-    @classmethod
-    def from_json(cls, text: str) -> "RemoteTrial":
-        """The inverse of `to_json`."""
-        plain = json.loads(text)
-        host, port = plain["address"]
-        return cls((host, port), bytes.fromhex(plain["secret"]), plain["number"], plain["params"])
-
-    def trial(self) -> ObjectiveTrial:
-        """The trial; it connects with its first report."""
-        return ObjectiveTrial(self.number, self.params, RemoteReporter(self.address, self.secret))
 
 
 class _Listener:
