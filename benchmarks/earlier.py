@@ -28,7 +28,6 @@ from benchmarks.optimizers import Lazy, Study
 from benchmarks.runner import append, read
 from lazybo import Optimizer
 from lazybo.search import EarlierStudy
-from lazybo.search.options import pack
 
 RESULTS = Path(__file__).parent / "results" / "earlier.csv"
 BUDGETS = (1, 5, 10, 15, 25, 50)
@@ -199,7 +198,6 @@ def scale() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"a step: {1e3 * np.median(times):.0f} ms (median of 40), the first with the model {1e3 * max(times):.0f} ms")
     print(f"memory: {(peak - before) / 1024:.0f} MB more than before")
-    print(f"kept with a study: {len(pack(studies)) / 1e6:.1f} MB of text")
 
 
 def main() -> None:

@@ -33,7 +33,6 @@ from benchmarks.optimizers import Contestant, Study, Task, gp_sampler, lazybo
 from benchmarks.paper.tables import markdown
 from benchmarks.problems import Problem
 from benchmarks.runner import append, read
-from lazybo.run.next_trial import MANY_WORKERS
 
 RESULTS = Path(__file__).parent / "results" / "parallel.csv"
 WORKERS = (1, 5, 20, 100)
@@ -92,7 +91,7 @@ class Arm:
         """Whether a suggestion is prepared before it is needed."""
         if self.optimizer in OPTUNA or self.workers == 1:
             return False
-        return self.mode == "ahead" or (self.mode == "async" and self.workers >= MANY_WORKERS)
+        return self.mode == "ahead" or (self.mode == "async" and self.workers >= 8)  # as `lazybo.optimize` does
 
 
 def arms(optimizer: str, modes: Iterable[str], workers: Iterable[int]) -> list[Arm]:

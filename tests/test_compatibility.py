@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo import write_report
-from lazybo.cli.app import app
 from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import settings_of
 from lazybo.study import Store, model_of
 from lazybo.study.attributes import FORMAT_KEY
 from lazybo.study.definition import FORMAT
+from tests.command import app
 from tests.compatibility import EXPECTED, READERS, said
 
 VERSIONS = sorted(path for path in (Path(__file__).parent / "data").iterdir() if path.is_dir())

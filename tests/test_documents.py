@@ -11,8 +11,8 @@ import pytest
 import typer
 
 import lazybo
-from lazybo.cli.app import app
 from tests import postgres
+from tests.command import app
 from tests.documents import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, differences, run, same
 
 ALL = {str(path.relative_to(ROOT)): blocks_of(path) for path in PAGES}

@@ -22,7 +22,6 @@ from optuna.distributions import CategoricalDistribution
 from benchmarks.paper.common import append_rows, quartiles, read_rows
 from benchmarks.paper.workers import load_table
 from lazybo import Graph, Optimizer
-from lazybo.space.graphs import LabelledGraph
 
 Code = tuple[Any, ...]
 
@@ -72,7 +71,7 @@ class Networks:
         """The code of a configuration of any method."""
         if "network" not in params:
             return tuple(params[name] for name in self.choices)
-        network: LabelledGraph = params["network"]
+        network = params["network"]
         inputs = [network.before(node)[0] for node in range(1, network.kind.nodes - 1) if network.kind.inputs]
         return (*inputs, *network.operations)
 

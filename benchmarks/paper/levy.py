@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from optuna.distributions import FloatDistribution
@@ -33,7 +33,6 @@ from lazybo.demo import levy
 from lazybo.gp import WARPINGS, Lag, Targets, is_due
 from lazybo.gp.fit import learn
 from lazybo.search.acquisition import expected_improvement
-from lazybo.search.queries import Best
 
 BOUND = 10.0
 METHODS = ("naive", "lag3", "lazy", "lazy-scaled", "lazy-random", "naive-random", "ours-naive", "ours-lazy", "ours")
@@ -59,6 +58,13 @@ CANDIDATES = 10_000
 STARTS = 10
 # Expected improvement is exactly 0 in doubles for z = γ/σ below about -38.6; σ is at most 1 here.
 UNDERFLOW = 39.0
+
+
+class Best(NamedTuple):
+    """The best configuration so far."""
+
+    params: dict[str, float]
+    value: float
 
 
 class PaperSearch:
@@ -108,7 +114,7 @@ class PaperSearch:
         """The best value observed or told."""
         row = int(np.argmin(self._gp.y))
         values = map(float, self._low + self._gp.X[row] * self._width)
-        return Best(dict(zip(self._names, values, strict=True)), (-float(self._gp.y[row]),), None)
+        return Best(dict(zip(self._names, values, strict=True)), -float(self._gp.y[row]))
 
     def _append(self, x: Array, value: float) -> None:
         self._gp.append(x[None], [-value])  # internally, values are minimised

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from lazybo import LazySampler
 from lazybo.cli import summary
-from lazybo.cli.app import app
 from lazybo.cli.files import draw, numbers
 from lazybo.report import plots, predictions, records
 from lazybo.report.facts import facts_of
 from lazybo.study.attributes import PAUSED_KEY
+from tests.command import app
 
 EPOCHS = 12
 

@@ -10,12 +10,12 @@ from optuna.trial import create_trial
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.cli.app import app
 from lazybo.core import texts
 from lazybo.report.predictions import MOST_SHOWN, chances_shown
 from lazybo.search import Contender
 from lazybo.study import CORRECTIONS_KEY, open_storage
 from lazybo.study.attributes import PAUSED_KEY
+from tests.command import app
 
 X = {"x": FloatDistribution(0.0, 1.0)}
 

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo import Belief, LazySampler, Space
-from lazybo.cli.app import app
 from lazybo.study.definition import options_of
 from lazybo.study.replaying import replay
+from tests.command import app
 
 BELIEFS = {"lr": Belief(around=1e-3, within=3), "opt": Belief(weights={"adam": 4})}
 PARAMETERS: dict[str, Any] = {"lr": (1e-6, 10.0, "log"), "opt": ["sgd", "adam", "lion"]}

@@ -12,12 +12,12 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.cli.app import app
 from lazybo.report.predictions import model_for
 from lazybo.search import EarlierStudy
 from lazybo.search.earlier import fitting, say
 from lazybo.search.options import pack, unpack
 from lazybo.study.definition import read_earlier
+from tests.command import app
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from lazybo.run.by_hand import Measurement as Measurement
     from lazybo.run.devices import Claim as Claim
     from lazybo.run.devices import parse_devices as parse_devices
+    from lazybo.run.elsewhere import RemoteTrial as RemoteTrial
     from lazybo.run.engines import ADDRESSES as ADDRESSES
     from lazybo.run.engines import CLUSTERS as CLUSTERS
     from lazybo.run.engines import LOCAL as LOCAL
-    from lazybo.run.elsewhere import RemoteTrial as RemoteTrial
     from lazybo.run.failure import NothingCompleted as NothingCompleted
     from lazybo.run.failure import RunFailed as RunFailed
     from lazybo.run.failure import is_failed_trial as is_failed_trial
