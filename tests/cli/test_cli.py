@@ -89,7 +89,8 @@ def test_flags_and_a_file_make_the_same_plan() -> None:
         "momentum": FloatDistribution(0, 0.99),
     }
     assert from_file.space.conditions == {"momentum": Condition("opt", ("sgd",))}
-    assert from_file.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
+    assert from_file.program is not None
+    assert from_file.program.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
     assert (from_file.directions, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
     assert from_file.limits == Limits(max_failures=3)
     assert from_file.settings["trials"] == 30
@@ -109,7 +110,8 @@ def test_flags_override_the_file_and_choices_are_text() -> None:
     plan = make_plan(settings_of(["lenet.toml", "train", "{lr}", "{opt}", "{momentum}"], flags | {"initial": []}))
     assert plan.space.distributions["lr"] == IntDistribution(1, 3)
     assert plan.settings["trials"] == 5
-    assert plan.command == ("train", "{lr}", "{opt}", "{momentum}")
+    assert plan.program is not None
+    assert plan.program.command == ("train", "{lr}", "{opt}", "{momentum}")
     assert plan.settings["parallel"] == 4
 
 
@@ -395,9 +397,10 @@ def test_json_with_another_key_is_a_value_with_metrics() -> None:
 
 def test_a_flag_takes_the_place_of_the_files_other_way_to_read() -> None:
     Path("lenet.toml").write_text(TOML.replace("trials = 30", "trials = 30\nvalue_key = 'a'"))
-    assert make_plan(settings_of(["lenet.toml"], {})).reading.key == "a"
-    reading = make_plan(settings_of(["lenet.toml"], {"value_regex": "(b)"})).reading
-    assert (reading.key, reading.regex) == (None, "(b)")
+    for flags, way in (({}, ("a", None)), ({"value_regex": "(b)"}, (None, "(b)"))):
+        program = make_plan(settings_of(["lenet.toml"], flags)).program
+        assert program is not None
+        assert (program.reading.key, program.reading.regex) == way
 
 
 def test_a_fifo_as_value_file_is_refused() -> None:

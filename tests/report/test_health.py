@@ -113,17 +113,23 @@ def test_noise_is_judged_by_its_share() -> None:
 
 def test_a_parameter_is_useless_only_if_the_model_can_tell() -> None:
     shares = {"x": 0.7, "y": 0.299, "z": 0.001}
-    found = health.useless([shares], [quality(0.9, 0.95)])
+    found = health.useless([shares], [quality(0.9, 0.95)], {"z"})
     assert found is not None
     assert found.title == "One parameter does nothing"
     assert found.text.startswith("z:")
-    assert health.useless([shares], [quality(0.2, 0.95)]) is None
-    assert health.useless([shares], [quality(0.9, 0.95, n=8)]) is None
+    assert health.useless([shares], [quality(0.2, 0.95)], {"z"}) is None
+    assert health.useless([shares], [quality(0.9, 0.95, n=8)], {"z"}) is None
     many = {f"x{i}": 1 / 40 for i in range(40)}
-    assert health.useless([many], [quality(0.9, 0.95, n=100)]) is None, "too few values for so many parameters"
-    assert level(health.useless([{**many, "x7": 0.008}], [quality(0.9, 0.95, n=150)])) == "good", "a third of its share"
-    assert level(health.useless([{**many, "x7": 0.001}], [quality(0.9, 0.95, n=150)])) == "note"
-    assert level(health.useless([shares, {**shares, "z": 0.3}], [quality(0.9, 0.95)] * 2)) == "good"
+    assert health.useless([many], [quality(0.9, 0.95, n=100)], many) is None, "too few values for so many parameters"
+    assert level(health.useless([{**many, "x7": 0.008}], [quality(0.9, 0.95, n=150)], many)) == "good", (
+        "a third of its share"
+    )
+    assert level(health.useless([{**many, "x7": 0.001}], [quality(0.9, 0.95, n=150)], many)) == "note"
+    assert level(health.useless([shares, {**shares, "z": 0.3}], [quality(0.9, 0.95)] * 2, shares)) == "good"
+    near = health.useless([shares], [quality(0.9, 0.95)], {"x"})
+    assert level(near) == "good"
+    assert near is not None
+    assert near.text == "z: it has less than 1 % of the variation over the whole space, but it matters near the best."
 
 
 def test_equal_values_and_few_feasible_trials() -> None:
@@ -190,6 +196,22 @@ def test_real_studies_get_the_findings_that_they_deserve() -> None:
     edge.add_trial(create_trial(params={"x": 0.0, "y": 0.001}, distributions=space, value=0.0003))
     assert findings(edge)["edge"] == "warning"
     assert findings(made(space, lambda p, rng: 1.0))["equal"] == "warning"
+
+
+def test_a_parameter_that_matters_only_near_the_best_is_not_useless() -> None:
+    space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
+
+    def value(params: dict[str, float], _: object) -> float:
+        return 20 * params["x"] ** 2 + params["y"] * math.exp(-((params["x"] / 0.3) ** 2))
+
+    content = content_of(made(space, value, 60))
+    assert content.model is not None
+    assert content.model.importances[0]["y"] < 0.01
+    good = content.model.good_ranges
+    assert good is not None
+    assert good["y"].at_best is not None
+    assert good["y"].at_best.high < 0.9
+    assert {each.check: each.level for each in content.findings}["useless"] == "good"
 
 
 @pytest.mark.parametrize("kept", [7, "x", [], {}, {"summary": 7}])

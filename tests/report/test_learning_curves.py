@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from lazybo import LazySampler
 from lazybo.cli import summary
-from lazybo.cli.files import draw, numbers
-from lazybo.report import plots, predictions, records
+from lazybo.report import figures_of, plots, predictions, records
 from lazybo.report.facts import facts_of
 from lazybo.study.attributes import PAUSED_KEY
 from tests.command import app
@@ -120,10 +119,13 @@ def test_the_picture_draws_each_curve_once_and_the_best_on_top() -> None:
 def test_a_study_without_reports_has_no_curves(tmp_path: Path) -> None:
     study = optuna.create_study(study_name="quiet")
     study.add_trial(optuna.trial.create_trial(value=1.0))
-    for refused in (lambda: draw("curves", study, tmp_path / "a.png"), lambda: numbers("curves", study)):
+    for refused in (
+        lambda: figures_of(study, "curves").write(tmp_path / "a.png"),
+        lambda: figures_of(study, "curves").numbers(),
+    ):
         with pytest.raises(ValueError, match="no trial of the study 'quiet' has reported values"):
             refused()
-    assert "curves" not in numbers("all", study)
+    assert "curves" not in figures_of(study, "all").numbers()
 
 
 def test_slices_go_through_a_completed_trial_also_if_a_forecast_is_better() -> None:
@@ -154,3 +156,16 @@ def test_the_command_draws_prints_and_shows(tmp_path: Path) -> None:
     }
     shown = CliRunner().invoke(app, ["show", str(path)]).stdout
     assert "108 of 132 epochs trained (18 % saved), 3 of 11 trainings stopped" in shown
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("minimize", 1.0), ("maximize", -1.0)])
+def test_curves_that_diverged_do_not_flatten_the_others(direction: str, sign: float) -> None:
+    study = optuna.create_study(direction=direction)
+    for number in range(20):
+        trial = study.ask()
+        for step in range(5):
+            trial.report(sign * (1e6 * (step + 1) if number % 5 in (0, 1) else 1 + 0.1 * number - 0.01 * step), step)
+        study.tell(trial, sign * (5e6 if number % 5 in (0, 1) else 1.0))
+    (axes,) = plots.draw_curves(records.learning_curves(study), "diverged").axes
+    assert max(map(abs, axes.get_ylim())) < 20
+    assert axes.get_title(loc="right") == "8 curves lie in part beyond this range"

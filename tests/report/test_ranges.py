@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.report.facts import ModelFacts, facts_of, model_facts_of
+from lazybo.report.facts import facts_of
 from lazybo.report.good_ranges import Range, Ranges
 from tests.command import app
 
@@ -178,6 +178,6 @@ def test_the_page_shows_them(study: optuna.Study, tmp_path: Path) -> None:
 
 def test_with_one_value_there_are_none_to_show() -> None:
     study = lazybo.optimize(lambda x: x, {"x": (0.0, 1.0)}, n_trials=1, seed=0)
-    model = model_facts_of(facts_of(study))
-    assert isinstance(model, ModelFacts)
-    assert model.good_ranges() is None
+    model = facts_of(study).model
+    assert model is not None
+    assert model.good_ranges is None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -14,8 +15,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial
 
 from lazybo import LazySampler, optimize, recommend
-from lazybo.cli.files import draw
-from lazybo.report import plots, predictions, records
+from lazybo.report import figures_of, plots, predictions, records
 
 SPACE = {
     "lr": FloatDistribution(1e-4, 0.1, log=True),
@@ -155,7 +155,7 @@ def test_pictures_have_readable_labels_that_do_not_overlap(drawn: optuna.Study, 
             boxes = sorted((text.get_window_extent().x0, text.get_window_extent().x1) for text in texts)
             rotated = any(text.get_rotation() for text in texts)
             assert rotated or all(a[1] <= b[0] for a, b in itertools.pairwise(boxes)), f"{kind}: {boxes}"
-    (path,) = draw(kind, drawn, tmp_path / "picture.png")
+    (path,) = figures_of(drawn, kind).write(tmp_path / "picture.png")
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
@@ -165,22 +165,22 @@ def test_a_value_that_diverged_does_not_flatten_the_others(drawn: optuna.Study) 
 
 
 def test_all_pictures_are_one_page_that_needs_no_other_file(drawn: optuna.Study, tmp_path: Path) -> None:
-    (path,) = draw("all", drawn, tmp_path / "page.html")
+    (path,) = figures_of(drawn, "all").write(tmp_path / "page.html")
     page = path.read_text()
     assert page.count("<svg") == 6
     assert "a/study &lt;1&gt;" in page
     assert not re.search(r'(src|href)="http', page)
-    paths = draw("all", drawn, tmp_path / "p.svg")
+    paths = figures_of(drawn, "all").write(tmp_path / "p.svg")
     kinds = ("history", "time", "importances", "slices", "parallel", "curves")
     assert [p.name for p in paths] == [f"p-{kind}.svg" for kind in kinds]
     with pytest.raises(ValueError, match="must end with one of"):
-        draw("all", drawn, tmp_path / "p.bmp")
+        figures_of(drawn, "all").write(tmp_path / "p.bmp")
 
 
 def test_one_trial_of_one_parameter_is_drawn_too(tmp_path: Path) -> None:
     study = optuna.create_study()
     study.add_trial(create_trial(value=1.0, params={"x": 0.5}, distributions={"x": FloatDistribution(0, 1)}))
-    assert len(draw("all", study, tmp_path / "p.png")) == 5
+    assert len(figures_of(study, "all").write(tmp_path / "p.png")) == 5
 
 
 def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Pa
     study.add_trial(create_trial(value=1.0, params={"x": 3}, distributions={"x": IntDistribution(3, 3)}))
     assert predictions.importances(study) == {}
     assert predictions.slices(study) == []
-    assert len(draw("all", study, tmp_path / "p.png")) == 2
+    assert len(figures_of(study, "all").write(tmp_path / "p.png")) == 2
     with pytest.raises(ValueError, match="no parameter of the study 'still' varies"):
-        draw("slices", study, tmp_path / "p.png")
+        figures_of(study, "slices").write(tmp_path / "p.png")
 
 
 EXTREMES: dict[str, Callable[[float], float]] = {
@@ -329,3 +329,22 @@ def test_the_picture_of_slices_draws_the_chance_and_the_infeasible_trials() -> N
     lines = [line for axes in figure.axes for line in axes.lines if line.get_label() == "P(feasible)"]
     assert [list(line.get_ydata()) for line in lines] == [record.feasible for record in found]
     assert plots.as_bytes(figure, "png")
+
+
+def test_one_value_beyond_the_range_is_one_value() -> None:
+    values = [float(i) for i in range(20)]
+    for far, text in (([1e9], "1 value lies beyond this range"), ([1e9, 2e9], "2 values lie beyond this range")):
+        shown = [*values, *far]
+        record = records.History(list(range(len(shown))), shown, shown, [], [])
+        (axes,) = plots.draw_history(record, "title").axes
+        assert axes.get_title(loc="right") == text
+
+
+def test_after_ten_trials_every_interval_of_a_slice_has_a_width() -> None:
+    study, rng = optuna.create_study(), np.random.default_rng(0)
+    space: dict[str, Any] = {"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])}
+    for _ in range(10):
+        params: dict[str, Any] = {"x": rng.random(), "c": "ab"[rng.integers(2)]}
+        study.add_trial(create_trial(params=params, distributions=space, value=0.9 - 0.1 * abs(params["x"] - 0.3)))
+    for record in predictions.slices(study):
+        assert min(np.subtract(record.high, record.low)) > 1e-3 * np.ptp([value for _, value in record.seen])

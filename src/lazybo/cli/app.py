@@ -1,10 +1,12 @@
 """The lazybo command: `lazybo tune`, and the commands for studies that exist."""
 
 import gc
+import io
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +16,6 @@ import typer
 import lazybo
 from lazybo.cli import console, summary
 from lazybo.cli.by_hand import commands as by_hand
-from lazybo.cli.files import FORMATS, draw, format_of, numbers, rows_of
 from lazybo.cli.plan import make_plan, with_stored_requirement
 from lazybo.cli.settings import (
     JsonFlag,
@@ -31,7 +32,8 @@ from lazybo.cli.settings import (
 )
 from lazybo.cli.tune import run_plan
 from lazybo.core import codec, texts
-from lazybo.report import advise, facts_of, write_report
+from lazybo.report import facts_of, figures_of, table_of, write_report
+from lazybo.space import csv_text
 from lazybo.study import Store, options_of, paused_trials
 from lazybo.study import replay as replay_study
 from lazybo.study import resume as resume_trials
@@ -136,22 +138,14 @@ def tune(
     if as_json:
         console.print_json(summary.result(facts))
     else:
-        summary.print_result(facts, plan.output if plan.command else None, interrupted=code == console.INTERRUPTED)
+        output = plan.program.folder if plan.program else None
+        summary.print_result(facts, output, interrupted=code == console.INTERRUPTED)
     if code:
         raise typer.Exit(code)
 
 
-class Kind(StrEnum):
-    """What `lazybo plot` can draw."""
-
-    HISTORY = "history"
-    TIME = "time"
-    IMPORTANCES = "importances"
-    SLICES = "slices"
-    PARALLEL = "parallel"
-    FRONT = "front"
-    CURVES = "curves"
-    ALL = "all"
+# What `lazybo plot` can draw, in lower case.
+Kind = StrEnum("Kind", ["HISTORY", "TIME", "IMPORTANCES", "SLICES", "PARALLEL", "FRONT", "CURVES", "ALL"])
 
 
 @app.command(epilog=examples("lazybo show lenet.db", "lazybo show lenet.db lenet --json"))
@@ -202,10 +196,10 @@ def best(
         if facts.several:
             console.print_json(summary.front_records(facts)) if as_json else summary.print_front(facts)
             return
-        advice = advise(facts.study) if recommended else None
+        advice = facts.advise() if recommended else None
         record = summary.recommended_trial(facts, advice) if advice else summary.trial_record(facts, facts.best[0])
         if advice is None and (as_json or not command):
-            advice = summary.advice_of(facts.study)
+            advice = facts.advice
         if command and record["command"] is None:
             raise ValueError(f"the study {facts.name!r} was not made by lazybo tune with a command")
     if as_json:
@@ -238,6 +232,53 @@ def resume(
     console.say("run the same lazybo tune again to continue them")
 
 
+Rows = list[dict[str, Any]]
+
+
+def _csv(rows: Rows) -> bytes:
+    """CSV with a header; None is an empty cell."""
+    columns = list(rows[0]) if rows else ["number", "value", "state"]
+    return csv_text(columns, rows).encode(errors="backslashreplace")
+
+
+def _json(rows: Rows) -> bytes:
+    """A list of objects."""
+    return (console.as_json(rows, 1) + "\n").encode()
+
+
+def _parquet(rows: Rows) -> bytes:
+    """A Parquet file; a column of several types becomes text."""
+    console.needs("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {}
+    for name in rows[0] if rows else ():
+        cells = [row[name] for row in rows]
+        kinds = {type(cell) for cell in cells if cell is not None} - ({int} if float in map(type, cells) else set())
+        plain = kinds <= {bool} or kinds <= {int} or kinds <= {float}
+        columns[name] = cells if plain else [None if cell is None else _text(cell) for cell in cells]
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue()
+
+
+def _text(cell: object) -> str:
+    """A cell as text. Lone surrogates, which JSON allows and UTF-8 files do not, become escapes."""
+    return str(cell).encode(errors="backslashreplace").decode()
+
+
+FORMATS: dict[str, Callable[[Rows], bytes]] = {"csv": _csv, "json": _json, "parquet": _parquet}
+
+
+def _format_of(path: Path | None, given: str | None) -> str:
+    """The format that was given, or the one of the file's suffix."""
+    name = given or (path.suffix.removeprefix(".").lower() if path else "csv")
+    if name not in FORMATS:
+        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, not {name!r}; choose it with --format")
+    return name
+
+
 @app.command(
     epilog=examples("lazybo export lenet.db -o trials.csv", "lazybo export lenet.db --format json | jq length")
 )
@@ -251,11 +292,11 @@ def export(
 ) -> None:
     """Export all trials as CSV, JSON or Parquet."""
     with console.exit_on_bad_input():
-        form = format_of(output, file_format)
+        form = _format_of(output, file_format)
         if form == "parquet" and output is None and sys.stdout.isatty():
             raise ValueError("Parquet is binary and cannot be shown on a terminal; give a file with -o")
         convert = FORMATS[form]
-        content = convert(rows_of(find(*where).study()))
+        content = convert(table_of(find(*where).study()))
         if output is not None:
             codec.write_whole(output, content)
             return
@@ -282,11 +323,11 @@ def plot(
     """Draw history, times, importances, slices of the model, parallel coordinates, the front, or learning curves."""
     if as_json:
         with console.exit_on_bad_input():
-            console.print_json(numbers(kind.value, find(*where).study()))
+            console.print_json(figures_of(find(*where).study(), kind.value).numbers())
         return
     console.needs("matplotlib")
     with console.exit_on_bad_input():
-        for path in draw(kind.value, find(*where).study(), output):
+        for path in figures_of(find(*where).study(), kind.value).write(output):
             console.plain(str(path))
 
 

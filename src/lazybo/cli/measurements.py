@@ -321,7 +321,8 @@ def result_columns(goals: Goals) -> list[str]:
 
 def _columns(name: str, goals: Goals) -> tuple[str, ...]:
     """The columns that an objective may have; one objective may be called ``value`` too."""
-    return (name, f"values_{name}", *(() if goals.several else ("value",)))
+    # One objective without a name is itself called ``value``.
+    return tuple(dict.fromkeys((name, f"values_{name}", *(() if goals.several else ("value",)))))
 
 
 def _column(name: str, cells: Collection[str], goals: Goals) -> str | None:

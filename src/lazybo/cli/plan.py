@@ -1,11 +1,8 @@
 """Settings -> one plan, validated before anything is changed."""
 
 import math
-import os
 import re
 import shlex
-import shutil
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,7 +15,7 @@ from optuna.study import Study
 from lazybo.cli.parameters import Requirement, examples, requirement_of, space_of
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, check_texts
 from lazybo.core import Direction, codec
-from lazybo.programs import GRACE, Reading, kind_of, nearest, placeholders
+from lazybo.programs import Program, Reading, nearest
 from lazybo.run import (
     ADDRESSES,
     CLUSTERS,
@@ -41,8 +38,6 @@ PRUNERS: dict[str, type[BasePruner]] = {
     "halving": optuna.pruners.SuccessiveHalvingPruner,
     "none": optuna.pruners.NopPruner,
 }
-# Seconds between SIGTERM and SIGKILL for a program that has a checkpoint, unless grace is given.
-CHECKPOINT_GRACE = 30.0
 CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
 
 
@@ -60,7 +55,7 @@ class Plan:
     """What `lazybo tune` was asked to do. ``settings`` are the checked settings; the rest is made from them."""
 
     settings: Settings
-    command: tuple[str, ...] | None
+    program: Program | None
     space: Space
     goals: Goals
     directions: Direction | dict[str, Direction]  # a direction of one objective, or directions by name
@@ -68,9 +63,6 @@ class Plan:
     storage: str
     study: str
     executor: str | None
-    output: Path
-    reading: Reading
-    grace: float
     checkpoints: Path | None
     pruner: BasePruner
     initial: list[dict[str, Any]]
@@ -87,34 +79,57 @@ def make_plan(settings: Settings) -> Plan:
     """Make a plan from checked settings; raises one ValueError if they contradict each other."""
     space = space_of(settings["parameters"], settings["require"], settings.get("beliefs", []))
     command = _command(settings)
+    is_program = command is not None
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
-    goals = goals_of(settings, is_program=command is not None)
+    goals = goals_of(settings, is_program=is_program)
     output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
+    program = None if command is None else _program(command, settings, goals, output, study)
     plan = Plan(
         settings=settings,
-        command=command,
+        program=program,
         space=space,
         goals=goals,
-        directions=objectives_of(settings, is_program=command is not None),
+        directions=objectives_of(settings, is_program=is_program),
         constraints=parse_constraints(settings.get("constraints", [])),
         storage=storage,
         study=study,
-        executor=_executor(settings, is_program=command is not None),
-        output=output,
-        reading=_reading(settings, goals) if command else Reading(),
-        grace=_grace(settings, command),
-        checkpoints=_checkpoints(settings, command, output),
+        executor=_executor(settings, is_program=is_program),
+        checkpoints=_checkpoints(settings, program, output),
         pruner=_pruner(settings, goals),
         initial=check_initial(settings.get("initial", []), space),
         sampler=LazySampler(**options_in(settings, goals, storage, study)),
-        limits=_limits(settings, goals, is_program=command is not None),
+        limits=_limits(settings, goals, is_program=is_program),
     )
     check_initial_feasible(plan.initial, Optimizer(space, seed=0))
-    if command:
-        _check_program(plan, command)
-    else:
-        _check_function(settings)
+    if program is None:
+        for key in ("value_file", "value_key", "value_regex"):
+            if settings.get(key) is not None:
+                raise ValueError(f"{key} is for programs; a Python function returns its value")
+        if settings.get("grace") is not None:
+            raise ValueError("grace is for programs; a Python function is stopped between two steps")
+        return plan
+    program.check(
+        examples(space),
+        all_used=not settings.get("from_environment", False),
+        devices="devices" in settings,
+        several=_runs_several(plan),
+        here=not plan.on_a_cluster,
+    )
     return plan
+
+
+def _program(command: tuple[str, ...], settings: Settings, goals: Goals, output: Path, study: str) -> Program:
+    return Program(
+        command=command,
+        folder=output,
+        cwd=Path.cwd(),
+        study=study,
+        value_file=settings.get("value_file"),
+        reading=_reading(settings, goals),
+        timeout=settings.get("trial_timeout"),
+        grace=settings.get("grace"),
+        steps=settings.get("steps"),
+    )
 
 
 def _reading(settings: Settings, goals: Goals) -> Reading:
@@ -133,25 +148,13 @@ def _pruner(settings: Settings, goals: Goals) -> BasePruner:
     return pruner
 
 
-def _has_checkpoint(command: Sequence[str] | None) -> bool:
-    return any(placeholders.CHECKPOINT in placeholders.names(word) for word in command or ())
-
-
-def _grace(settings: Settings, command: Sequence[str] | None) -> float:
-    """The seconds that a program has to end. One with a checkpoint needs time to write it."""
-    given: float | None = settings.get("grace")
-    if given is not None and command is None:
-        raise ValueError("grace is for programs; a Python function is stopped between two steps")
-    return given if given is not None else CHECKPOINT_GRACE if _has_checkpoint(command) else GRACE
-
-
-def _checkpoints(settings: Settings, command: Sequence[str] | None, output: Path) -> Path | None:
+def _checkpoints(settings: Settings, program: Program | None, output: Path) -> Path | None:
     """The folder of all checkpoints; for a program it is inside its output folder."""
     given = settings.get("checkpoints")
-    if given is not None and command is not None and not _has_checkpoint(command):
+    if given is not None and program is not None and not program.takes_checkpoint:
         raise ValueError("checkpoints is the folder of what the command gets as {checkpoint}; add this placeholder")
     if given is None:
-        return output / "checkpoints" if _has_checkpoint(command) else None
+        return output / "checkpoints" if program is not None and program.takes_checkpoint else None
     return Path(given).expanduser().absolute()
 
 
@@ -261,52 +264,10 @@ def _command(settings: Settings) -> tuple[str, ...] | None:
     return None
 
 
-def _check_program(plan: Plan, command: Sequence[str]) -> None:
-    values = examples(plan.space)
-    without = [name for word in command for name in placeholders.names(word) if name in placeholders.PLACES]
-    if without and "devices" not in plan.settings:
-        raise ValueError(f"the placeholder {{{without[0]}}} needs --devices, for example --devices 0,1")
-    placeholders.check(command, values, all_used=not plan.settings.get("from_environment", False))
-    if plan.output.exists() and not plan.output.is_dir():
-        raise ValueError(f"output {str(plan.output)!r} is not a folder; give another one with --output")
-    value_file = plan.settings.get("value_file")
-    if value_file is not None:
-        placeholders.check([value_file], values, all_used=False)
-        _check_value_file(Path(value_file))
-        if not placeholders.names(value_file) and _runs_several(plan):
-            raise ValueError(
-                f"trials that run at the same time need a value file each, for example {value_file}.{{trial}}"
-            )
-    program = command[0]
-    if os.name != "posix":
-        raise ValueError("programs can only be run on POSIX systems (Linux, macOS); tune a module:function instead")
-    if not placeholders.names(program) and not plan.on_a_cluster and shutil.which(program) is None:
-        where = "is not an executable file" if os.sep in program else "was not found in PATH; give its full path"
-        raise ValueError(f"the program {program!r} {where}")
-
-
 def _runs_several(plan: Plan) -> bool:
     """Whether trials may run at the same time."""
     parallel = plan.settings.get("parallel") or len(plan.settings.get("devices", ()))
     return parallel != 1 and bool(parallel or plan.on_a_cluster)
-
-
-def _check_value_file(path: Path) -> None:
-    """Reject an existing path that is not a regular file. Opening a FIFO would block until a writer opens it."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return
-    if not stat.S_ISREG(mode):
-        raise ValueError(
-            f"value_file {str(path)!r} is {kind_of(mode)}; give the path of a file that the program will write"
-        )
-
-
-def _check_function(settings: Settings) -> None:
-    for key in ("value_file", "value_key", "value_regex"):
-        if settings.get(key) is not None:
-            raise ValueError(f"{key} is for programs; a Python function returns its value")
 
 
 def _executor(settings: Settings, *, is_program: bool) -> str | None:

@@ -14,23 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.cli import console
 from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.core import texts
-from lazybo.programs import placeholders
-from lazybo.report import (
-    MOST_SHOWN,
-    Advice,
-    Facts,
-    ModelFacts,
-    Ranges,
-    advise,
-    chances_shown,
-    equal_values_of,
-    in_words,
-    model_facts_of,
-    records,
-    unless_missing,
-)
+from lazybo.programs import command_line
+from lazybo.report import Advice, Facts
 from lazybo.run import DEVICE, STOPPED_KEY, describe_stop
-from lazybo.search import Contender
 from lazybo.space import text_of
 from lazybo.study import REPEAT_KEY, Replayed, Store, measured_constraints, metrics_of, structured, violates
 
@@ -43,6 +29,7 @@ COLOURS = {
     "paused": "magenta",
 }
 REASON_LENGTH = 300
+MOST_SHOWN = 5
 
 Record = dict[str, Any]
 
@@ -69,7 +56,7 @@ def overview(facts: Facts) -> Record:
 
 def result(facts: Facts) -> Record:
     """The result of a run: its counts, the best trial or the front, and the recommended trial."""
-    return {**overview(facts), **best_and_front(facts), "recommended": recommended_record(advice_of(facts.study))}
+    return {**overview(facts), **best_and_front(facts), "recommended": recommended_record(facts.advice)}
 
 
 def best_and_front(facts: Facts) -> Record:
@@ -85,10 +72,10 @@ def details(facts: Facts) -> Record:
         **best_and_front(facts),
         **_model_record(facts),
         "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in facts.trials),
-        "epochs": (epochs := records.epochs(facts.trials)) and asdict(epochs),
+        "epochs": facts.epochs and asdict(facts.epochs),
         "failures": [
             {"reason": found.reason, "count": len(found.numbers), "last": found.numbers[-1], "output": found.output}
-            for found in records.failures(facts.trials)[:MOST_SHOWN]
+            for found in facts.failures[:MOST_SHOWN]
         ],
         "running": [
             {
@@ -109,10 +96,10 @@ def details(facts: Facts) -> Record:
 
 def _model_record(facts: Facts) -> Record:
     """What the model says, empty if there is none. A message says if what is kept with the study is damaged."""
-    model = None if facts.several else model_facts_of(facts)
-    if not isinstance(model, ModelFacts):
-        if model is not None and model.error is not None:
-            console.say(f"lazybo: there is no model: {model.error}")
+    model = None if facts.several else facts.model
+    if model is None:
+        if not facts.several and facts.no_model and facts.no_model.error is not None:
+            console.say(f"lazybo: there is no model: {facts.no_model.error}")
         return {
             "recommended": None,
             "contenders": [],
@@ -128,12 +115,8 @@ def _model_record(facts: Facts) -> Record:
         "expected_gain": {str(count): gain for count, gain in model.gains.items()},
         "earlier": [asdict(each) for each in model.related],
         "importances": model.importances[0],
-        "ranges": _ranges_record(model.good_ranges()),
+        "ranges": model.good_ranges and asdict(model.good_ranges),
     }
-
-
-def _ranges_record(found: Ranges | None) -> Record | None:
-    return None if found is None else asdict(found)
 
 
 def best_record(facts: Facts) -> Record | None:
@@ -176,19 +159,8 @@ def _structures_of(study: Study, trial: FrozenTrial) -> dict[str, str]:
 
 
 def _command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
-    """The command that a trial ran."""
     command = study.user_attrs.get(COMMAND_KEY)
-    if command is None:
-        return None
-    values = {**trial.params, "trial": trial.number, "folder": trial.user_attrs.get("output", "")}
-    for name in (placeholders.CHECKPOINT, *placeholders.PLACES):
-        values[name] = trial.user_attrs.get(name, "")
-    return placeholders.fill(command, values)
-
-
-def advice_of(study: Study) -> Advice | None:
-    """The recommended trial and the best one; None if there is no model, for example because a value is infinite."""
-    return unless_missing(lambda: advise(study))
+    return None if command is None else command_line(command, trial)
 
 
 def recommended_record(advice: Advice | None) -> Record | None:
@@ -210,7 +182,7 @@ def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> Non
     best, counts = best_record(facts), facts.counts
     if best is not None:
         print_best(best)
-        print_advice(facts, advice_of(facts.study))
+        print_advice(facts, facts.advice)
     elif facts.best:
         print_front(facts)
     else:
@@ -270,7 +242,7 @@ def print_overview(found: Sequence[Record]) -> None:
 def print_details(record: Record, facts: Facts) -> None:
     """Print one study."""
     _print_progress(record)
-    for found in equal_values_of(facts):
+    for found in facts.equal_values:
         console.line(found.text, style="yellow")
     if record["front"]:
         console.line()
@@ -282,8 +254,8 @@ def print_details(record: Record, facts: Facts) -> None:
         print_best(record["best"], record["importances"])
         if record["recommended"] and record["recommended"]["reason"]:
             _print_recommended(record["recommended"])
-        _print_outlook(record)
-        _print_ranges(record)
+        _print_outlook(record, facts)
+        _print_ranges(facts)
     if record["earlier"]:
         shares = _first(f"{each['name']!r} {texts.percent(each['share'])}" for each in record["earlier"])
         none = max(0.0, 1.0 - sum(each["share"] for each in record["earlier"]))
@@ -313,32 +285,25 @@ def _print_progress(record: Record) -> None:
         console.line(f"{saved}, {epochs['stopped']} of {trainings} stopped")
 
 
-def _print_ranges(record: Record) -> None:
+def _print_ranges(facts: Facts) -> None:
     """Print where each parameter is good, the most important ones first."""
-    found = record["ranges"]
-    if not found or not found["parameters"]:
+    found = None if facts.model is None else facts.model.good_ranges
+    if facts.model is None or not found:
         return
-    names = [name for name in record["importances"] if name in found["parameters"]]
     console.line()
-    console.line(("good ranges ", "bold"), f"within {console.short(found['distance'])} of the best")
-    rows: list[list[console.Cell]] = []
-    for name in names:
-        ranges = [found["parameters"][name][kind] for kind in ("at_best", "free")]
-        rows.append([f"  {name}", *(cell for each in ranges for cell in _range_cells(each))])
+    console.line(("good ranges ", "bold"), f"within {console.short(found.distance)} of the best")
+    cells: dict[str, list[console.Cell]] = {
+        name: [f"  {name}", (good, "green"), chance, (free, "green"), other]
+        for name, _, good, chance, free, other in found.rows()
+    }
+    rows = [cells[name] for name in facts.model.importances[0] if name in cells]
     console.table(["  parameter", "others at their best", "", "others free", ""], rows, left=("  parameter",))
 
 
-def _range_cells(found: Record | None) -> list[console.Cell]:
-    if found is None:
-        return ["", ""]
-    return [(in_words(found["low"], found["high"], found["choices"]), "green"), texts.percent(found["probability"])]
-
-
-def _print_outlook(record: Record) -> None:
+def _print_outlook(record: Record, facts: Facts) -> None:
     """Print which trials may be the best one, if that is open, and the expected gain of more trials."""
-    if len(record["contenders"]) > 1:
-        contenders = [Contender(**each) for each in record["contenders"]]
-        shares = chances_shown(contenders, record["best"]["number"], record["best"]["params"])
+    shares = facts.model.chances_shown(facts.best[0]) if facts.model else ""
+    if shares:
         console.line(f"probability of being the best (ties count for both): {shares}", soft_wrap=True)
     if record["repeats"]:
         console.line(f"{texts.counted(record['repeats'], 'repeat')} in the final check")

@@ -28,14 +28,13 @@ from lazybo.cli.plan import (
 )
 from lazybo.cli.settings import open_checked
 from lazybo.core import texts
-from lazybo.programs import NO_VALUE, ON_STDERR, Program, last_lines
+from lazybo.programs import why_no_value
 from lazybo.report import reason_of
 from lazybo.run import STOPPED_KEY, NothingCompleted, StopReason, Tally, optimize, shows_bar
 from lazybo.study import (
     REMEDY,
     REPEAT_KEY,
     Store,
-    failure_of,
     is_paused,
     measured_constraints,
     names_of,
@@ -43,8 +42,8 @@ from lazybo.study import (
     violates,
 )
 
-# Lines of output to show if a program gave no value, and the length of a reason in a trial's line.
-LINES_SHOWN, REASON_LENGTH = 5, 160
+# The length of a reason in a trial's line.
+REASON_LENGTH = 160
 # If the exception of a signal has not ended the run after this many seconds, it was lost.
 LOST_AFTER = 2.0
 
@@ -54,12 +53,12 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     with console.exit_on_bad_input():
         plan = _as_stored(plan) if plan.goals.several else plan
         settings = plan.settings
-        program = _program(plan)
+        program = plan.program
         objective = load(settings["objective"], by_value=plan.on_a_cluster) if program is None else program.call()
         study, new = _open(plan, force=force)
     lines = LogLines(study, only_failures=not progress or shows_bar())
     first = FirstValue(study)
-    stops_early = plan.command is not None and "max_failures" not in settings
+    stops_early = program is not None and "max_failures" not in settings
     try:
         with ending_on_signals():
             optimize(
@@ -96,8 +95,12 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     finally:
         if program is not None:
             program.end()
-    if first.missing is not None:
-        _no_value(study, first.missing)
+    if first.missing:
+        Store(study).set_attributes({STOPPED_KEY: StopReason.NO_FIRST_VALUE.value})
+        *said, advice = first.missing
+        for line in said:
+            console.say(line)
+        console.say(f"lazybo: the run stopped because its first trial gave no value. {advice}")
         return study, console.FAILED
     return study, 0
 
@@ -106,14 +109,14 @@ class FirstValue:
     """A callback that stops a run whose first trial gave no value: later trials would give none either."""
 
     def __init__(self, study: Study) -> None:
-        self.missing: FrozenTrial | None = None
+        self.missing: list[str] = []
         self._known = any(_has_value(trial) for trial in Store(study).trials())
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Check a trial that has ended."""
         self._known = self._known or _has_value(trial)
-        if not self._known and self.missing is None and failure_of(trial).get("kind") == NO_VALUE:
-            self.missing = trial
+        if not self._known and not self.missing and (why := why_no_value(trial)):
+            self.missing = why
             study.stop()
 
 
@@ -132,25 +135,6 @@ def _trials_with_failures(study: Study, n_trials: int | None) -> int | None:
     return n_trials + sum(trial.state == TrialState.FAIL for trial in before)
 
 
-def _no_value(study: Study, trial: FrozenTrial) -> None:
-    """Print the last lines of a trial that gave no value, and the flags that may help."""
-    Store(study).set_attributes({STOPPED_KEY: StopReason.NO_FIRST_VALUE.value})
-    folder = Path(str(trial.user_attrs.get("output", "")))
-    for name in ("stdout", "stderr"):
-        said = last_lines(folder / name, LINES_SHOWN)
-        if said:
-            console.say(f"the last lines of {os.path.relpath(folder / name)}:")
-        for line in said:
-            console.say(f"  | {line}")
-    advice = (
-        "Print the value last on standard output (standard error is not read), as a number or as JSON with "
-        "\"value\", or tell lazybo where it is: --value-regex 'accuracy: (\\S+)', --value-key accuracy for JSON, or "
-        "--value-file PATH"
-    )
-    why = reason_of(trial) if ON_STDERR in reason_of(trial) else advice
-    console.say(f"lazybo: the run stopped because its first trial gave no value. {why}")
-
-
 def _explain(error: Exception, *, begun: bool) -> NoReturn:
     """Exit with one line: bad input if no trial has run, otherwise a failed run."""
     if os.environ.get("LAZYBO_DEBUG"):
@@ -162,23 +146,6 @@ def _explain(error: Exception, *, begun: bool) -> NoReturn:
     what = str(error).partition("\n")[0]
     remedy = "The study keeps its trials; run the same command again to resume"
     console.fail(f"the run failed: {kind}{what}. {remedy}", console.FAILED)
-
-
-def _program(plan: Plan) -> Program | None:
-    if plan.command is None:
-        return None
-    settings = plan.settings
-    return Program(
-        command=plan.command,
-        folder=plan.output,
-        cwd=Path.cwd(),
-        study=plan.study,
-        value_file=settings.get("value_file"),
-        reading=plan.reading,
-        timeout=settings.get("trial_timeout"),
-        grace=plan.grace,
-        steps=settings.get("steps"),
-    )
 
 
 def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
@@ -235,16 +202,13 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
 
 def _about(plan: Plan) -> dict[str, Any]:
     """The attributes that decide whether values are comparable: what is run, and how its value is read."""
-    if not plan.command:
+    if plan.program is None:
         return {OBJECTIVE_KEY: plan.settings["objective"]}
-    names = " and ".join(plan.reading.names) or None
-    ways = {
-        "value_key": plan.reading.key,
-        "value_regex": plan.reading.regex,
-        "value_file": plan.settings.get("value_file"),
-        "objectives": names,
-    }
-    return {COMMAND_KEY: list(plan.command), READING_KEY: {key: way for key, way in ways.items() if way is not None}}
+    reading, value_file = plan.program.reading, plan.program.value_file
+    ways = {"value_key": reading.key, "value_regex": reading.regex, "value_file": value_file}
+    ways["objectives"] = " and ".join(reading.names) or None
+    known = {key: way for key, way in ways.items() if way is not None}
+    return {COMMAND_KEY: list(plan.program.command), READING_KEY: known}
 
 
 def _check_same_command(study: Study, about: dict[str, Any]) -> None:

@@ -7,23 +7,17 @@ from lazybo.core import lazily
 if TYPE_CHECKING:
     from lazybo.programs.output import Reading as Reading
     from lazybo.programs.placeholders import nearest as nearest
-    from lazybo.programs.program import GRACE as GRACE
-    from lazybo.programs.program import NO_VALUE as NO_VALUE
-    from lazybo.programs.program import ON_STDERR as ON_STDERR
     from lazybo.programs.program import Program as Program
-    from lazybo.programs.program import kind_of as kind_of
-    from lazybo.programs.program import last_lines as last_lines
+    from lazybo.programs.program import command_line as command_line
+    from lazybo.programs.program import why_no_value as why_no_value
 else:
     __getattr__ = lazily(
         __name__,
         {
-            "GRACE": "program",
-            "NO_VALUE": "program",
-            "ON_STDERR": "program",
-            "Program": "program",
-            "Reading": "output",
-            "kind_of": "program",
-            "last_lines": "program",
-            "nearest": "placeholders",
+            "Program": "program",  # a command with placeholders as an objective
+            "Reading": "output",  # how to find the value in the output of a program
+            "command_line": "program",  # the command that a trial ran
+            "nearest": "placeholders",  # a hint with the most similar known name
+            "why_no_value": "program",  # what a program that gave no value printed last, and what to do
         },
     )

@@ -16,6 +16,7 @@ import math
 import os
 import selectors
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -28,14 +29,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from optuna.exceptions import TrialPruned
+from optuna.trial import FrozenTrial
 
 from lazybo.core import codec, texts
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
 from lazybo.run import Call, Claim, EvaluationFailed, Given, Process, Trial, TrialPaused, born
+from lazybo.study import failure_of
 
-# Seconds between SIGTERM and SIGKILL.
-GRACE = 5.0
+# Seconds between SIGTERM and SIGKILL; a program with a checkpoint needs time to write it.
+GRACE, CHECKPOINT_GRACE = 5.0, 30.0
 # Seconds between checks of a program that prints nothing.
 POLL = 0.1
 CHUNK = 1 << 16
@@ -43,8 +46,8 @@ CHUNK = 1 << 16
 LEFT_IN_PIPE = 1 << 20
 # Bytes at the end of an output that are read for its last lines.
 LAST_BYTES = 4096
-# The kind of failure of a program that succeeded but gave no value.
-NO_VALUE = "no_value"
+# The kind of failure of a program that succeeded but gave no value, and how many lines of its output are shown.
+NO_VALUE, LINES_SHOWN = "no_value", 5
 ON_STDERR = "the value is on standard error, which is not read: print it to standard output, or redirect with 2>&1"
 _PROCESS_FILE = "process.json"
 
@@ -55,8 +58,8 @@ class Program:
 
     ``folder`` and ``cwd`` must be the same folders for every worker. ``value_file`` is the path of the file with the
     value; if it is None, the last value on standard output counts. ``reading`` parses values. ``timeout`` in seconds.
-    ``grace`` are the seconds between SIGTERM and SIGKILL when the program is stopped. ``steps`` is its last step: a
-    program that has a checkpoint folder is then paused where one without is pruned.
+    ``grace`` are the seconds between SIGTERM and SIGKILL when the program is stopped; by default 5, with a checkpoint
+    30. ``steps`` is its last step: a program that has a checkpoint folder is then paused where one without is pruned.
     """
 
     command: tuple[str, ...]
@@ -66,7 +69,7 @@ class Program:
     value_file: str | None = None
     reading: Reading = field(default_factory=Reading)
     timeout: float | None = None
-    grace: float = GRACE
+    grace: float | None = None
     steps: int | None = None
     # The identity of the run, which copies in threads and workers share.
     run: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
@@ -75,6 +78,45 @@ class Program:
     def takes_checkpoint(self) -> bool:
         """Whether the command has a placeholder for the folder of the checkpoint."""
         return any(placeholders.CHECKPOINT in placeholders.names(word) for word in self.command)
+
+    @property
+    def _grace(self) -> float:
+        return self.grace if self.grace is not None else CHECKPOINT_GRACE if self.takes_checkpoint else GRACE
+
+    def check(
+        self, examples: Mapping[str, Sequence[Any]], *, all_used: bool, devices: bool, several: bool, here: bool
+    ) -> None:
+        """Raise a ValueError if this can't run. ``examples`` has some values of every parameter.
+
+        With ``all_used`` every parameter needs a placeholder. ``several`` programs run at the same time, on
+        ``devices``, ``here`` or on other machines.
+        """
+        without = [name for word in self.command for name in placeholders.names(word) if name in placeholders.PLACES]
+        if without and not devices:
+            raise ValueError(f"the placeholder {{{without[0]}}} needs --devices, for example --devices 0,1")
+        placeholders.check(self.command, examples, all_used=all_used)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"output {str(self.folder)!r} is not a folder; give another one with --output")
+        if self.value_file is not None:
+            self._check_value_file(self.value_file, examples, several=several)
+        program = self.command[0]
+        if os.name != "posix":
+            raise ValueError("programs can only be run on POSIX systems (Linux, macOS); tune a module:function instead")
+        if here and not placeholders.names(program) and shutil.which(program) is None:
+            where = "is not an executable file" if os.sep in program else "was not found in PATH; give its full path"
+            raise ValueError(f"the program {program!r} {where}")
+
+    def _check_value_file(self, path: str, examples: Mapping[str, Sequence[Any]], *, several: bool) -> None:
+        """Reject an existing path that is not a regular file. Opening a FIFO would block until a writer opens it."""
+        placeholders.check([path], examples, all_used=False)
+        with contextlib.suppress(OSError):
+            mode = Path(path).stat().st_mode
+            if not stat.S_ISREG(mode):
+                raise ValueError(
+                    f"value_file {path!r} is {_kind_of(mode)}; give the path of a file that the program will write"
+                )
+        if several and not placeholders.names(path):
+            raise ValueError(f"trials that run at the same time need a value file each, for example {path}.{{trial}}")
 
     def call(self) -> Call:
         """How this objective is called."""
@@ -86,7 +128,7 @@ class Program:
         with _lock:
             _ended.add(self.run)
             mine = [process for process, run in _live.items() if run == self.run]
-        end(mine, self.grace)
+        end(mine, self._grace)
 
     def __call__(self, trial: Trial, checkpoint: Path | None = None) -> dict[str, Any]:
         """Run the program for a trial and return its value and metrics."""
@@ -165,7 +207,7 @@ class Program:
             try:
                 folder.mkdir(parents=True)
             except FileExistsError:
-                end_survivor(folder, self.grace)
+                end_survivor(folder, self._grace)
             else:
                 return folder
         raise AssertionError("no trial is run a million times")
@@ -187,7 +229,7 @@ class Program:
                 release(process)  # it had its grace period
                 raise
             except BaseException:
-                end([process], self.grace)
+                end([process], self._grace)
                 raise
             else:
                 release(process)
@@ -212,7 +254,7 @@ class Program:
                 return
             last.add(self._parse(line, trial))
             if trial.should_prune() and not watch.stopping and not self._is_last(last):
-                watch.stop(self.grace)
+                watch.stop(self._grace)
                 _signal(process.pid, signal.SIGTERM)
 
         for data in self._chunks(process, watch):
@@ -297,11 +339,11 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
         return None
     if not stat.S_ISREG(found.st_mode):
         # Opening a FIFO blocks until the other side opens it, perhaps for ever.
-        raise EvaluationFailed(f"the value file {path} is {kind_of(found.st_mode)}; give the path of a regular file")
+        raise EvaluationFailed(f"the value file {path} is {_kind_of(found.st_mode)}; give the path of a regular file")
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def kind_of(mode: int) -> str:
+def _kind_of(mode: int) -> str:
     """The kind of a path that is not a regular file, for messages."""
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
     return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
@@ -337,13 +379,30 @@ def _last_error(path: Path) -> tuple[str, Path]:
     return (f": {lines[-1].strip()[:300]}", path) if lines else ("", path.parent)
 
 
-def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines of an output that are not empty."""
-    try:
-        lines = _tail(path, LAST_BYTES).decode(errors="replace").splitlines()
-    except OSError:
+def why_no_value(trial: FrozenTrial) -> list[str]:
+    """If the program of a trial succeeded but gave no value: the last lines of its output, and what to do."""
+    failure, said = failure_of(trial), []
+    if failure.get("kind") != NO_VALUE:
         return []
-    return [line for line in lines if line.strip()][-count:]
+    for path in (Path(str(trial.user_attrs.get("output", ""))) / name for name in ("stdout", "stderr")):
+        with contextlib.suppress(OSError):
+            lines = _tail(path, LAST_BYTES).decode(errors="replace").splitlines()
+            last = [f"  | {line}" for line in lines if line.strip()][-LINES_SHOWN:]
+            said += [f"the last lines of {os.path.relpath(path)}:", *last] if last else []
+    reason = texts.one_line(str(failure.get("summary", "")))
+    advice = (
+        "Print the value last on standard output (standard error is not read), as a number or as JSON with "
+        "\"value\", or tell lazybo where it is: --value-regex 'accuracy: (\\S+)', --value-key accuracy for JSON, or "
+        "--value-file PATH"
+    )
+    return [*said, reason if ON_STDERR in reason else advice]
+
+
+def command_line(command: Sequence[str], trial: FrozenTrial) -> list[str]:
+    """The command that a trial ran."""
+    kept = {name: trial.user_attrs.get(name, "") for name in (placeholders.CHECKPOINT, *placeholders.PLACES)}
+    number, folder = trial.number, trial.user_attrs.get("output", "")
+    return placeholders.fill(command, {**trial.params, "trial": number, "folder": folder, **kept})
 
 
 # ------------------------------------------------------------------------------ process groups

@@ -1,4 +1,4 @@
-"""What a study shows: records of numbers, and pictures of them."""
+"""What a study says: facts, pictures and a page."""
 
 from typing import TYPE_CHECKING
 
@@ -6,42 +6,28 @@ from lazybo.core import lazily
 
 if TYPE_CHECKING:
     from lazybo.report.facts import Facts as Facts
-    from lazybo.report.facts import ModelFacts as ModelFacts
-    from lazybo.report.facts import equal_values_of as equal_values_of
     from lazybo.report.facts import facts_of as facts_of
-    from lazybo.report.facts import model_facts_of as model_facts_of
-    from lazybo.report.facts import unless_missing as unless_missing
-    from lazybo.report.good_ranges import Ranges as Ranges
-    from lazybo.report.good_ranges import in_words as in_words
+    from lazybo.report.figures import figures_of as figures_of
     from lazybo.report.html import write_report as write_report
-    from lazybo.report.predictions import MOST_SHOWN as MOST_SHOWN
     from lazybo.report.predictions import Advice as Advice
-    from lazybo.report.predictions import advise as advise
-    from lazybo.report.predictions import chances_shown as chances_shown
     from lazybo.report.predictions import importances as importances
     from lazybo.report.predictions import ranges as ranges
     from lazybo.report.predictions import recommend as recommend
     from lazybo.report.records import reason_of as reason_of
+    from lazybo.report.records import table_of as table_of
 else:
     __getattr__ = lazily(
         __name__,
         {
-            "Advice": "predictions",
-            "Facts": "facts",
-            "MOST_SHOWN": "predictions",
-            "ModelFacts": "facts",
-            "Ranges": "good_ranges",
-            "advise": "predictions",
-            "chances_shown": "predictions",
-            "equal_values_of": "facts",
-            "facts_of": "facts",
-            "importances": "predictions",
-            "in_words": "good_ranges",
-            "model_facts_of": "facts",
-            "ranges": "predictions",
-            "reason_of": "records",
-            "recommend": "predictions",
-            "unless_missing": "facts",
-            "write_report": "html",
+            "Advice": "predictions",  # the recommended trial beside the best one
+            "Facts": "facts",  # everything that reports show about a study; its model only when asked
+            "facts_of": "facts",  # the facts of a study
+            "figures_of": "figures",  # pictures of a study, and their numbers
+            "importances": "predictions",  # the share of each parameter in the variation
+            "ranges": "predictions",  # where each parameter stays near the best
+            "reason_of": "records",  # why a trial failed, in one line
+            "recommend": "predictions",  # the configuration of a study to use
+            "table_of": "records",  # all trials as rows
+            "write_report": "html",  # a study as one HTML file
         },
     )

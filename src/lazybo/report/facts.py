@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core import Array, codec, one_thread
 from lazybo.report import health, predictions, records
-from lazybo.report.good_ranges import Ranges, ranges_of
+from lazybo.report.good_ranges import Ranges, indifferent, ranges_of
 from lazybo.report.page_data import portable_model
 from lazybo.search import Contender, Optimizer, Predictor
 from lazybo.study import (
@@ -69,6 +70,46 @@ class Facts:
             return f"{of} has completed yet"
         return f"{of} is feasible yet: none satisfies {', '.join(self.constraints)}"
 
+    @property
+    def equal_values(self) -> list[health.Finding]:
+        """The objectives whose values are all the same."""
+        named = self.objectives if self.several else [""]
+        found = [health.equal_values([t.values[j] for t in self.complete], name) for j, name in enumerate(named)]
+        return [each for each in found if each is not None]
+
+    @property
+    def failures(self) -> list[records.Failures]:
+        """Failed trials grouped by reason, the most frequent reason first."""
+        return records.failures(self.trials)
+
+    @property
+    def epochs(self) -> records.Epochs | None:
+        """How many epochs were trained and saved; None if no trial has reported."""
+        return records.epochs(self.trials)
+
+    def advise(self) -> predictions.Advice:
+        """The recommended trial and the best one. Raises a ValueError if there is no model, or several objectives."""
+        return predictions.advise(self.study)
+
+    @cached_property
+    def advice(self) -> predictions.Advice | None:
+        """The recommended trial and the best one; None where `advise` raises."""
+        return unless_missing(self.advise)
+
+    @property
+    def model(self) -> "ModelFacts | None":
+        """What the model of the study says; None if there is none, see ``no_model``."""
+        return self._model if isinstance(self._model, ModelFacts) else None
+
+    @property
+    def no_model(self) -> "NoModel | None":
+        """Why there is no model."""
+        return self._model if isinstance(self._model, NoModel) else None
+
+    @cached_property
+    def _model(self) -> "ModelFacts | NoModel":
+        return model_facts_of(self)
+
 
 def facts_of(study: Study) -> Facts:
     """Count the trials of a study and find the best ones. No model is made."""
@@ -101,6 +142,11 @@ class ModelFacts:
     gains: dict[int, float]
     related: list[Any]
 
+    def chances_shown(self, best: FrozenTrial) -> str:
+        """Which trials may be the best one, in words; empty if only one may."""
+        return predictions.chances_shown(self.contenders, best.number, best.params) if len(self.contenders) > 1 else ""
+
+    @cached_property
     def good_ranges(self) -> Ranges | None:
         """Where each parameter is good; None if nothing is recommended."""
         if self.advice is None or not self.optimizer.space.dim:
@@ -169,8 +215,6 @@ class Content:
     no_explorer: str
     quality: list[predictions.Quality | None]
     curves: records.LearningCurves | None
-    epochs: records.Epochs | None
-    failures: list[records.Failures]
     findings: list[health.Finding] = field(default_factory=list)
 
 
@@ -178,9 +222,8 @@ class Content:
 def content_of(study: Study, **limits: int) -> Content:
     """Gather all that a page of this study shows. ``limits`` are passed to `portable_model`."""
     facts = facts_of(study)
-    found = model_facts_of(facts)
-    model = found if isinstance(found, ModelFacts) and found.optimizer.space.dim else None
-    no_model = found.reason if isinstance(found, NoModel) else "No parameter can vary, so there is nothing to model."
+    model = facts.model if facts.model and facts.model.optimizer.space.dim else None
+    no_model = facts.no_model.reason if facts.no_model else "No parameter can vary, so there is nothing to model."
     portable, no_explorer = None, no_model
     if model is not None:
         try:
@@ -195,18 +238,9 @@ def content_of(study: Study, **limits: int) -> Content:
         no_explorer=no_explorer,
         quality=[] if model is None else [predictions.quality_of(each) for each in model.predictors],
         curves=unless_missing(lambda: records.learning_curves(study)),
-        epochs=records.epochs(facts.trials),
-        failures=records.failures(facts.trials),
     )
     content.findings.extend(findings_of(content))
     return content
-
-
-def equal_values_of(facts: Facts) -> list[health.Finding]:
-    """The objectives whose values are all the same."""
-    named = facts.objectives if facts.several else [""]
-    found = [health.equal_values([t.values[j] for t in facts.complete], name) for j, name in enumerate(named)]
-    return [each for each in found if each is not None]
 
 
 def findings_of(content: Content) -> list[health.Finding]:
@@ -217,16 +251,19 @@ def findings_of(content: Content) -> list[health.Finding]:
     named = facts.objectives if facts.several else [""]
     found = [
         health.few_trials(len(facts.complete), dim),
-        health.many_failures(counts["failed"], ended, content.failures),
+        health.many_failures(counts["failed"], ended, facts.failures),
         health.few_feasible(len(facts.feasible), len(facts.complete), facts.constraints),
-        *equal_values_of(facts),
+        *facts.equal_values,
     ]
     if model is not None:
         for name, predictor, quality in zip(named, model.predictors, content.quality, strict=True):
             noise = predictions.noise_of(predictor)
             found += [health.predictions(quality, noise, name), health.noise_level(noise, name)]
-        found.append(health.best_at_edge(model.optimizer.space, _best_points(facts, model), model.importances))
-        found.append(health.useless(model.importances, content.quality))
+        best = _best_points(facts, model)
+        found.append(health.best_at_edge(model.optimizer.space, best, model.importances))
+        found.append(
+            health.useless(model.importances, content.quality, indifferent(model.optimizer, model.predictors, best))
+        )
     order = {"warning": 0, "note": 1, "good": 2}
     return sorted((each for each in found if each is not None), key=lambda each: order[each.level])
 

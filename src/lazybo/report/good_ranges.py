@@ -15,7 +15,7 @@ that of a value drawn evenly from it, on its scale: the average of Σ w Φ((T - 
 expected to hold too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ DISTANCE = 0.05
 LEVELS, GRID = 101, 501
 # With the others free: values of the parameter, candidates for the others, and rounds of random changes of the best.
 PLACES, SAMPLED, CANDIDATES, ROUNDS, CHANGES = 25, 512, 32, 3, 16
+# Of a larger front, only so many configurations are asked whether a parameter matters there.
+MOST_CENTERS = 20
 
 
 @dataclass(frozen=True)
@@ -114,28 +116,51 @@ def ranges_of(
     optimizer: "Optimizer", predictor: Predictor, recommended: Recommendation, distance: float | None = None
 ) -> Ranges:
     """The ranges of a model around the recommended configuration."""
-    space, sign = optimizer.space, predictor.sign
+    space = optimizer.space
     center = space.clip(space.encode({n: v for n, v in recommended.params.items() if n in space.distributions})[None])
     drawn = space.sample(np.random.default_rng(0), SAMPLED)
-    mean = float(predictor.means(center)[0])
-    middle = float(np.median(predictor.means(drawn)))
-    best, typical = (sign * predictor.warping.inverse(np.array([mean, middle]))).tolist()
-    if distance is None:
-        # Halves, since the difference of two doubles may overflow.
-        distance = 2.0 * DISTANCE * max(sign * (typical / 2 - best / 2), 0.0)
-    limit = best + sign * distance
-    target = max(float(predictor.warping(np.array([sign * limit]))[0]), mean) + predictor.equal
-    judge = _Judge(optimizer, predictor, target)
+    judge = _Judge(optimizer, predictor, center, drawn, distance)
     others = judge.candidates(center, drawn)
     found = {name: _of_parameter(judge, center[0], j, name, others) for j, name in columns_of(space)}
-    return Ranges(best, distance, limit, found)
+    return Ranges(judge.best, judge.distance, judge.limit, found)
+
+
+@one_thread()
+def indifferent(optimizer: "Optimizer", predictors: Sequence[Predictor], centers: Array) -> set[str]:
+    """The parameters of which every value is good for all objectives at points, (m, d), with the others as there."""
+    space, centers = optimizer.space, optimizer.space.clip(centers)
+    drawn = space.sample(np.random.default_rng(0), SAMPLED)
+    single, found = {name: j for j, name in columns_of(space)}, set(space.names)
+    for center in centers[:MOST_CENTERS]:
+        judges = [_Judge(optimizer, predictor, center[None], drawn) for predictor in predictors]
+        for name in [each for each in found if not np.isnan(center[space.slices[each]]).any()]:
+            columns = space.slices[name]
+            if name in single:
+                points = along(space, center, single[name])
+            else:
+                points = np.repeat(center[None], len(drawn), axis=0)
+                points[:, columns] = drawn[:, columns]
+            points = space.repair(points)
+            if any((judge.excess(points) > 0).any() for judge in judges):
+                found.discard(name)
+    return found
 
 
 class _Judge:
-    """Which points are expected to be good, and with which probability."""
+    """Which points are expected to be nearly as good as a center, (1, d), and with which probability."""
 
-    def __init__(self, optimizer: "Optimizer", predictor: Predictor, target: float) -> None:
-        self.space, self._predictor, self._target = optimizer.space, predictor, target
+    def __init__(
+        self, optimizer: "Optimizer", predictor: Predictor, center: Array, drawn: Array, distance: float | None = None
+    ) -> None:
+        self.space, self._predictor, sign = optimizer.space, predictor, predictor.sign
+        mean = float(predictor.means(center)[0])
+        middle = float(np.median(predictor.means(drawn)))
+        self.best, typical = (sign * predictor.warping.inverse(np.array([mean, middle]))).tolist()
+        # Halves, since the difference of two doubles may overflow.
+        default = 2.0 * DISTANCE * max(sign * (typical / 2 - self.best / 2), 0.0)
+        self.distance = default if distance is None else distance
+        self.limit = self.best + sign * self.distance
+        self._target = max(float(predictor.warping(np.array([sign * self.limit]))[0]), mean) + predictor.equal
         self.steps = predictor.posterior.ranges
         self._holds: Callable[[Array], Array] = optimizer.model.search.models.feasible_chance
 

@@ -3,7 +3,7 @@
 Each check is a function of plain numbers that returns a `Finding`, or None if it says nothing about this study.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -181,8 +181,13 @@ def noise_level(noise: "Noise | None", objective: str = "") -> Finding | None:
     return Finding("noise", "good", f"Little noise{of}", f"{size}.")
 
 
-def useless(importances: Sequence[Mapping[str, float]], quality: "Sequence[Quality | None]") -> Finding | None:
-    """Whether the model sees parameters that do nothing. Only a model that predicts well can say that."""
+def useless(
+    importances: Sequence[Mapping[str, float]], quality: "Sequence[Quality | None]", indifferent: Collection[str]
+) -> Finding | None:
+    """Whether the model sees parameters that do nothing. Only a model that predicts well can say that.
+
+    ``indifferent`` are those that may have any value at the best configurations: a parameter may matter only there.
+    """
     dim = len(importances[0]) if importances else 0
     enough = max(ENOUGH_TRIALS, ENOUGH_EACH * dim)
     sure = [q is not None and len(q.measured) >= enough and q.explained >= ENOUGH_EXPLAINED for q in quality]
@@ -190,9 +195,14 @@ def useless(importances: Sequence[Mapping[str, float]], quality: "Sequence[Quali
         return None
     limit = min(NOTHING, PART_OF_EQUAL / dim)
     less = f"less than {100 * limit:.2g} % of the variation"
-    idle = [name for name in importances[0] if all(each[name] < limit for each in importances)]
+    small = [name for name in importances[0] if all(each[name] < limit for each in importances)]
+    idle = [name for name in small if name in indifferent]
     if not idle:
-        return Finding("useless", "good", "Every parameter matters", f"None has {less}.")
+        text = f"None has {less}."
+        if small:
+            has, they = ("each has", "they matter") if len(small) > 1 else ("it has", "it matters")
+            text = f"{', '.join(small)}: {has} {less} over the whole space, but {they} near the best."
+        return Finding("useless", "good", "Every parameter matters", text)
     many = len(idle) > 1
     text = (
         f"{', '.join(idle)}: {'each has' if many else 'it has'} {less}. "

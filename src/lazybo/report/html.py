@@ -25,7 +25,6 @@ from lazybo.report.facts import Content, ModelFacts, content_of
 from lazybo.report.good_ranges import HEADINGS
 from lazybo.report.health import Finding
 from lazybo.report.page_data import as_json, data_of, name_of
-from lazybo.report.predictions import chances_shown
 from lazybo.report.records import Epochs, Failures
 from lazybo.search import Prediction, Recommendation
 
@@ -124,9 +123,9 @@ def _sections(content: Content) -> str:
         _importances(content, model) if model else "",
         _ranges(model) if model else "",
         _parallel(content, model) if model and content.portable and complete else "",
-        _curves(content.epochs) if content.curves else "",
+        _curves(facts.epochs) if content.curves else "",
         _quality(content),
-        _failures(content.failures) if content.failures else "",
+        _failures(facts.failures) if facts.failures else "",
     ]
     script = (
         "<noscript><p>The pictures and the sliders need JavaScript, which this browser does not run.</p></noscript>"
@@ -239,10 +238,8 @@ def _comparison(columns: Sequence[tuple[str, Mapping[str, Any], str, str]]) -> s
 
 
 def _contenders(model: ModelFacts, best: FrozenTrial) -> str:
-    if len(model.contenders) < 2:
-        return ""
-    text = html.escape(chances_shown(model.contenders, best.number, best.params))
-    return f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>"
+    text = html.escape(model.chances_shown(best))
+    return f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>" if text else ""
 
 
 def _first(texts: Iterable[str]) -> str:
@@ -332,7 +329,7 @@ def _importances(content: Content, model: ModelFacts) -> str:
 
 def _ranges(model: ModelFacts) -> str:
     """Where each parameter is good, as a table; the most important parameters first."""
-    found = model.good_ranges()
+    found = model.good_ranges
     if found is None:
         return ""
     order = [name for name in model.importances[0] if name in found]

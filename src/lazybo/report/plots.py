@@ -71,7 +71,7 @@ def draw_history(record: History, title: str, recommended: Recommendation | None
             axes.plot(numbers, [0.02] * len(numbers), mark, color=colour, ms=7, label=name, transform=at_bottom)
     beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
     if beyond:
-        _note(axes, f"{texts.counted(beyond, 'value')} beyond this range")
+        _note(axes, f"{texts.counted(beyond, 'value')} {'lies' if beyond == 1 else 'lie'} beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -121,13 +121,13 @@ def draw_curves(record: LearningCurves, title: str) -> Figure:
             # Side by side beyond the last step, so that intervals do not hide each other.
             end = record.last_step + INTERVAL_GAP * i * max(record.last_step - first, 1)
             _draw_forecast(axes, curve, end, f"{state}: forecast, 95 %" if i == 0 else None)
-    forecasts = [curve.forecast for curve in record.curves if curve.forecast is not None]
-    lasts = [values[-1] for curve in record.curves if (values := _points(curve)[1])]
-    limits = _limits([*lasts, *(each.value for each in forecasts)])
+    ends = [values[-1] for curve in record.curves if (values := _points(curve)[1])]
+    ends += [curve.forecast.value for curve in record.curves if curve.forecast is not None]
+    limits = _limits(ends, better=record.direction)
     axes.set_ylim(limits)
     beyond = sum(any(not limits[0] <= value <= limits[1] for value in _points(curve)[1]) for curve in record.curves)
     if beyond:
-        _note(axes, f"{texts.counted(beyond, 'curve')} in part beyond this range")
+        _note(axes, f"{texts.counted(beyond, 'curve')} {'lies' if beyond == 1 else 'lie'} in part beyond this range")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -367,9 +367,13 @@ def _legend(axes: Axes) -> None:
     axes.figure.legend(loc="outside lower center", ncols=4, fontsize=9, frameon=False)
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    """The range of most values and of the best ones: values that diverged do not flatten all others."""
-    low, first, last, high = np.quantile(drawable(values), (0.0, 0.25, 0.75, 1.0))
+def _limits(values: Sequence[float], better: str | None = None) -> tuple[float, float]:
+    """The range of most values and of the best ones: values that diverged do not flatten all others.
+
+    If it is known which values are ``better`` ("minimize" or "maximize"), almost half of all may have diverged.
+    """
+    part = {"minimize": (0.0, 0.5), "maximize": (0.5, 1.0)}.get(better or "", (0.25, 0.75))
+    low, first, last, high = np.quantile(drawable(values), (0.0, *part, 1.0))
     reach = 6.0 * (last - first) or abs(high) or 1.0
     bottom, top = max(low, first - reach), min(high, last + reach)
     margin = 0.06 * (top - bottom) or 0.5 * abs(top) or 1.0

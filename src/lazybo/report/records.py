@@ -1,8 +1,10 @@
 """Small records of the trials of a study: history, times, front, learning curves, failures."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from optuna.study import Study
@@ -10,14 +12,17 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import one_thread, texts
 from lazybo.study import (
+    REPEAT_KEY,
     Ending,
     Store,
     complete_trials,
+    constraints_of,
     directions_of,
     failure_of,
     feasible_trials,
     front_of,
     is_paused,
+    measured_constraints,
     model_of,
     names_of,
     reporting_of,
@@ -266,3 +271,45 @@ def failures(trials: Sequence[FrozenTrial]) -> list[Failures]:
         Failures(reason, [trial.number for trial in found], found[-1].user_attrs.get("output"))
         for reason, found in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
+
+
+# ------------------------------------------------------------------------------- table
+
+
+def table_of(study: Study) -> list[dict[str, Any]]:
+    """One row for each trial with the columns of Optuna's ``trials_dataframe()``; None where a trial has no entry.
+
+    If the study had a final check, ``repeat_of`` is the first trial with the configuration that a trial repeats.
+    """
+    trials, names = Store(study).trials(), names_of(study)
+    values = ["value"] if len(names) == 1 else [f"values_{name}" for name in study.metric_names or range(len(names))]
+    rows = [_row(trial, values) for trial in trials]
+    more = []
+    if constraints_of(trials):
+        more, counted = ["feasible"], {trial.number for trial in feasible_trials(trials)}
+        for row, trial in zip(rows, trials, strict=True):
+            row["feasible"] = trial.number in counted if trial.state == TrialState.COMPLETE else None
+    found = [
+        sorted({name for row in rows for name in row if name.startswith(prefix)})
+        for prefix in ("params_", "user_attrs_", "constraints_")
+    ]
+    columns = ["number", *values, "datetime_start", "datetime_complete", "duration", *itertools.chain(*found), *more]
+    columns += ["state", "reason", *(["repeat_of"] if any("repeat_of" in row for row in rows) else [])]
+    return [{column: row.get(column) for column in columns} for row in rows]
+
+
+def _row(trial: FrozenTrial, values: Sequence[str]) -> dict[str, Any]:
+    start, end = trial.datetime_start, trial.datetime_complete
+    return {
+        "number": trial.number,
+        **dict(zip(values, trial.values or [None] * len(values), strict=True)),
+        "datetime_start": start.isoformat() if start else None,
+        "datetime_complete": end.isoformat() if end else None,
+        "duration": (end - start).total_seconds() if start and end else None,
+        **{f"params_{name}": value for name, value in trial.params.items()},
+        **{f"user_attrs_{name}": value for name, value in trial.user_attrs.items() if name != "traceback"},
+        **{f"constraints_{name}": value for name, value in measured_constraints(trial).items()},
+        **({"repeat_of": trial.system_attrs[REPEAT_KEY]} if REPEAT_KEY in trial.system_attrs else {}),
+        "state": trial.state.name,
+        "reason": trial.system_attrs.get("fail_reason"),
+    }

@@ -76,16 +76,16 @@ function logTicks(low, high, count) {
   return [low, high];
 }
 
-/* The range of most values and of the best ones: values that diverged do not flatten all others. */
-function limitsOf(values, always = []) {
+/* The range of most values, by default of the middle half and as much around it, and of those that are always shown. */
+function limitsOf(values, always = [], [from, to] = [0.25, 0.75]) {
   const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
   const pinned = always.filter(Number.isFinite);
   if (!sorted.length && !pinned.length) return [0, 1];
   const all = sorted.length ? sorted : pinned;
   const at = (share) => all[Math.round(share * (all.length - 1))];
-  const reach = 3 * (at(0.75) - at(0.25)) || Math.abs(at(1)) || 1;
-  const low = Math.min(Math.max(at(0), at(0.25) - reach), ...pinned);
-  const high = Math.max(Math.min(at(1), at(0.75) + reach), ...pinned);
+  const reach = 3 * (at(to) - at(from)) || Math.abs(at(1)) || 1;
+  const low = Math.min(Math.max(at(0), at(from) - reach), ...pinned);
+  const high = Math.max(Math.min(at(1), at(to) + reach), ...pinned);
   const margin = 0.06 * (high - low) || 0.1 * Math.abs(high) || 1;
   return [low - margin, high + margin];
 }
@@ -109,12 +109,13 @@ function frame(parent, { width, height, x, y, right = 12 }) {
     svg.append(draw("line", { class: "grid", x1: box.left, x2: width - right, y1: Y(tick), y2: Y(tick) }));
     svg.append(text(box.left - 7, Y(tick) + 4, label(y)(tick), "tick end"));
   }
-  if (y.title) svg.append(text(2, 13, y.title, "title"));
+  const room = Math.floor((width - 4) / 6.6);
+  if (y.title) svg.append(text(2, 13, shortened(y.title, room), "title"));
   const bottom = box.top + inner.height;
   svg.append(draw("line", { class: "axis", x1: box.left, x2: width - right, y1: bottom, y2: bottom }));
   const xTicks = x.ticks || niceTicks(...x.limits, inner.width / 80, x.whole);
   drawTicks(svg, xTicks, label(x), X, bottom, width);
-  if (x.title) svg.append(text(width - right, height - 6, x.title, "title end"));
+  if (x.title) svg.append(text(width - right, height - 6, shortened(x.title, room), "title end"));
   const plot = draw("g", { "clip-path": `url(#${id})` });
   svg.append(plot);
   parent.append(svg);

@@ -169,12 +169,13 @@ function drawThreads(svg, order, path) {
 function parallelAxis(svg, name, j, at, across, ticks) {
   const [x0, y0] = at(j, 0), [x1, y1] = at(j, 1);
   svg.append(draw("line", { class: "axis strong", x1: x0, y1: y0, x2: x1, y2: y1 }));
-  const words = shortened(name, across ? 13 : 40);
+  const room = Math.floor((x1 - x0) / 7.2);
+  const words = shortened(name, across ? 13 : Math.min(room, 40));
   svg.append(across ? text(x1 - 6, y1 - 18, words, "name") : text(x0, y0 - 10, words, "name halo"));
   let free = -Infinity;
-  for (const [share, label] of ticks) {
-    const [x, y] = at(j, share);
-    if (across) svg.append(text(x + 5, y + 4, shortened(label, 10), "tick halo"));
+  for (const [share, full] of ticks) {
+    const [x, y] = at(j, share), label = shortened(full, across ? 10 : room);
+    if (across) svg.append(text(x + 5, y + 4, label, "tick halo"));
     else {
       const half = 3.3 * label.length, from = share < 0 ? x : Math.min(Math.max(x, x0 + half), x1 - half);
       svg.append(draw("line", { class: "axis", x1: x, x2: x, y1: y, y2: y + 4 }));
@@ -253,7 +254,7 @@ function staircase(front, j, k, X, Y) {
 const ENDED = { complete: 0, failed: 1, pruned: 2, paused: 3, waiting: 4, running: 5 };
 
 function curves(parent, width) {
-  const { lastStep, best, objective, left } = data.curves;
+  const { lastStep, best, objective, left } = data.curves, { maximize } = data.objectives[0];
   const known = data.curves.curves
     .map((each) => ({ ...each, points: each.points.filter(([, value]) => value !== null) }))
     .filter((each) => each.points.length)
@@ -266,7 +267,8 @@ function curves(parent, width) {
     width,
     height: Math.min(380, Math.max(250, 0.5 * width)),
     x: { limits: [first, Math.max(lastStep, first + 1)], title: "step", whole: true },
-    y: { limits: limitsOf(ends, top ? [end(top)] : []), title: objective },
+    // Almost half of all may have diverged.
+    y: { limits: limitsOf(ends, top ? [end(top)] : [], maximize ? [0.5, 1] : [0, 0.5]), title: objective },
     right: 20,
   });
   const path = (each) => each.points.map(([step, value]) => [X(step), Y(value)]);
