@@ -367,24 +367,3 @@ def test_pickled_settings() -> None:
     assert copied.study is None
     assert copied.set_search_properties("loss", "min", num_samples=5)
     assert copied.debug_string() == "Using LazyScheduler: no reports"
-
-
-@pytest.mark.parametrize(
-    ("values", "kind", "log"),
-    [
-        ([1e-4, 3e-3, 0.1], "FloatDistribution", True),
-        ([0.02, 0.4, 0.5, 0.8], "FloatDistribution", False),
-        ([-1.0, 0.0, 3.0], "FloatDistribution", False),
-        ([8, 32, 128, 16, 64], "IntDistribution", True),
-        ([1, 2, 3], "IntDistribution", False),
-        ([1, 0.5], "FloatDistribution", False),
-        (["relu", "tanh"], "CategoricalDistribution", None),
-        (["(8, 8)", 3], "CategoricalDistribution", None),
-    ],
-)
-def test_the_space_is_guessed_from_values(values: list, kind: str, log: bool | None) -> None:
-    from lazybo.ray import _guessed
-
-    found = _guessed(values)
-    assert type(found).__name__ == kind
-    assert getattr(found, "log", None) == log

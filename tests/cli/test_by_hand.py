@@ -426,21 +426,6 @@ def test_a_toml_file_names_everything() -> None:
     assert json.loads(done("best", "bread.toml", "--json"))["study"] == "bread"
 
 
-def test_earlier_experiments_are_used_and_kept_with_the_study() -> None:
-    rows = [f"{i / 2},{flour},{(i / 2 - 8) ** 2}" for i in range(20) for flour in ("rye", "wheat")]
-    Path("last-year.csv").write_text("\n".join(["t,flour,value", *rows]))
-    (first,) = asked(*SPACE, "--earlier", "last-year.csv")
-    assert first["params"]["t"] == pytest.approx(8.0, abs=1.0)
-    Path("last-year.csv").unlink()
-    done("tell", "lab.db", "0", "1.0")
-    (second,) = asked(*SPACE)  # the parameters again, and nothing of the earlier table
-    assert second["params"]["t"] == pytest.approx(8.0, abs=2.0)
-    study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
-    from lazybo.study import options_of
-
-    assert len(options_of(study, study.trials)[0].earlier[0].values) == 40
-
-
 def test_people_who_ask_at_the_same_time_get_different_experiments() -> None:
     done("ask", "lab.db", *SPACE)
     ask = [sys.executable, "-m", "lazybo", "ask", "lab.db", "-n", "4", "--json"]

@@ -735,15 +735,6 @@ def test_a_final_check_is_shown_logged_and_exported() -> None:
     assert "expected gain of the next 10, 50, 100 trials: " in text
 
 
-def test_a_run_that_expects_little_ends_and_show_says_why() -> None:
-    Path("bowl.py").write_text("def f(params):\n    return params['x'] ** 2\n")
-    result = call("tune", "--min-gain", "100", "--seed", "0", "--float", "x=-5:5", "bowl:f")
-    assert result.exit_code == 0, result.output
-    assert json.loads(call("show", "--json").stdout)["stopped"] == "small_gain"
-    assert "the last run ended early: the model expects less than min_gain" in call("show").stdout
-    assert "repeat_of" not in call("export").stdout
-
-
 def test_best_without_a_value_is_a_failure() -> None:
     optuna.create_study(study_name="empty", storage=open_storage(DEFAULT_STORAGE))
     result = call("best")
@@ -828,40 +819,6 @@ def test_storage_and_study_may_be_given_as_for_tune(words: str) -> None:
 def test_the_reference_names_every_setting() -> None:
     missing = [key for key in KEYS if f"`{key}`" not in REFERENCE]
     assert not missing
-
-
-@pytest.fixture
-def _python(tmp_path: Path) -> None:
-    """The interpreter of the tests as ``python``."""
-    (tmp_path / "python").symlink_to(sys.executable)
-
-
-@pytest.mark.usefixtures("_python")
-def test_the_example_of_the_reference_runs() -> None:
-    (program,) = re.findall(r"```python title=\"train.py\"\n(.*?)```", REFERENCE, re.S)
-    (settings,) = re.findall(r"```toml title=\"lenet.toml\"\n(.*?)```", REFERENCE, re.S)
-    Path("train.py").write_text(program)
-    Path("lenet.toml").write_text(settings)
-    result = call("tune", "lenet.toml", "--trials", "7", "--json")
-    assert result.exit_code == 0, result.output
-    record = json.loads(result.stdout)
-    assert record["trials"]["complete"] + record["trials"]["pruned"] == 7
-    assert record["best"]["metrics"] == {"error": pytest.approx(1 - record["best"]["value"])}
-
-
-@pytest.mark.usefixtures("_python")
-def test_the_line_of_the_readme_runs() -> None:
-    readme = (ROOT / "README.md").read_text()
-    (line,) = re.findall(r"```sh\nlazybo (tune .*?)```", readme, re.S)
-    words = shlex.split(line.replace("\\\n", " "))
-    Path("train.py").write_text(
-        "import sys\nassert sys.argv[1::2] == ['--lr', '--momentum', '--layers', '--opt']\nprint(1)\n"
-    )
-    words[words.index("--") : words.index("--")] = ["--trials", "4"]
-    result = call(*words)
-    assert result.exit_code == 0, result.output
-    assert "4 complete" in result.stdout
-    assert result.stdout.startswith("best 1 (trial")
 
 
 def test_show_says_why_the_last_run_ended() -> None:

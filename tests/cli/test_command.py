@@ -353,24 +353,6 @@ def test_ctrl_c_once_waits_and_twice_stops_now(terminal: Callable[..., Terminal]
 # --------------------------------------------------------------------- a cluster
 
 
-@pytest.mark.extra
-@pytest.mark.filterwarnings("ignore")
-def test_a_program_is_tuned_on_a_dask_cluster() -> None:
-    import distributed
-
-    program = script("far.sh", '#!/bin/sh\necho "{\\"step\\": 1, \\"value\\": $1}"\necho "$1"\n')
-    Path("objectives.py").write_text("def bowl(params):\n    return params['x'] ** 2\n")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
-    ) as cluster:
-        address = cluster.scheduler_address.replace("tcp://", "dask://")
-        options = ["--executor", address, "--trials", "6", "--float", "x=0:1"]
-        call("tune", "--study", "program", *options, "--", program, "{x}")
-        call("tune", "--study", "function", *options, "objectives:bowl")
-    assert all(trial.intermediate_values == {1: trial.value} for trial in trials(name="program"))
-    assert [trial.state.name for trial in trials(name="function")] == ["COMPLETE"] * 6
-
-
 # --------------------------------------------------------- known constraints
 
 

@@ -72,41 +72,6 @@ def test_rows_appended_in_any_blocks_give_the_same_posterior(blocks: list[int], 
     np.testing.assert_allclose(pieces.posterior(u), whole.posterior(u), atol=1e-8)
 
 
-def test_append_then_truncate_is_a_no_op(rng: np.random.Generator) -> None:
-    gp, u = filled(rng, transform=standardize), rng.random((9, 3))
-    before = gp.posterior(u)
-    gp.append(rng.random((5, 3)), np.full(5, 1e3))
-    assert not np.allclose(gp.posterior(u).mean, before.mean)
-    gp.truncate(60)
-    np.testing.assert_array_equal(gp.posterior(u), before)
-    assert gp.n == 60
-
-
-def test_new_values_at_the_same_points_equal_a_new_process(rng: np.random.Generator) -> None:
-    gp, u = filled(rng, transform=standardize), rng.random((9, 3))
-    gp.posterior(u)
-    y = rng.standard_normal(60)
-    work, rebuilds = gp.process.factor.work, gp.process.rebuilds
-    gp.replace_y(y)
-    mean = gp.posterior(u).mean
-    assert gp.process.rebuilds == rebuilds
-    assert gp.process.factor.work - work <= (0.5 + 0.5 * len(u)) * 60**2
-    fresh = LazyGP(gp.kernel, gp.noise, transform=standardize)
-    fresh.append(gp.X, y)
-    np.testing.assert_allclose(mean, fresh.posterior(u).mean, atol=1e-10)
-
-
-def test_other_parameters_equal_a_new_process(rng: np.random.Generator) -> None:
-    gp, u = filled(rng, 700), rng.random((9, 3))
-    gp.posterior_gradient(u)
-    kernel = Matern52([2.0, 0.2, 0.9], 0.8)
-    gp.set_parameters(kernel, 1e-3)
-    fresh = LazyGP(kernel, 1e-3)
-    fresh.append(gp.X, gp.y)
-    np.testing.assert_allclose(gp.posterior(u), fresh.posterior(u), atol=1e-9)
-    np.testing.assert_allclose(gp.process.alpha, fresh.process.alpha, rtol=1e-6, atol=1e-6)
-
-
 def test_known_variances_equal_scikit_learn(rng: np.random.Generator) -> None:
     x, u = rng.random((40, 3)), rng.random((9, 3))
     variance = rng.random(40)
@@ -237,15 +202,6 @@ def test_posterior_gradient(rng: np.random.Generator) -> None:
         rest = np.setdiff1d(np.arange(4), active)
         assert not mean_gradient[i, rest].any()
         assert not variance_gradient[i, rest].any()
-
-
-def test_the_evidence_of_several_outputs_is_the_sum_of_theirs(rng: np.random.Generator) -> None:
-    x, targets, known = rng.random((40, 3)), rng.standard_normal((40, 3)), rng.random(40)
-    kernel = Matern52(np.linspace(0.3, 1.5, 3), 1.7)
-    singles = [evidence(kernel, 1e-2, x, column, known) for column in targets.T]
-    value, gradient = evidence(kernel, 1e-2, x, targets, known)
-    assert value == pytest.approx(sum(single for single, _ in singles), rel=1e-12)
-    np.testing.assert_allclose(gradient, sum(single for _, single in singles), rtol=1e-9)
 
 
 def test_the_gradient_of_the_evidence(rng: np.random.Generator) -> None:
@@ -430,19 +386,6 @@ def test_a_row_appended_alone_is_the_same_whatever_was_predicted_before(rng: np.
     for process in (seen, blind):
         process.append_alone(u[-1], 0.0)
     np.testing.assert_array_equal(seen.factor.factor, blind.factor.factor)
-
-
-def test_weights_do_not_depend_on_how_often_they_were_asked_for(rng: np.random.Generator) -> None:
-    x, y = rng.random((150, 3)), rng.standard_normal(150)
-    often, once = (Process(Matern52(np.ones(3)), 1e-4) for _ in range(2))
-    for i in range(150):
-        for process in (often, once):
-            process.append_alone(x[i])
-        often.set_targets(y[: i + 1])
-        often.alpha  # noqa: B018
-    once.set_targets(y)
-    np.testing.assert_array_equal(often.whitened, once.whitened)
-    np.testing.assert_array_equal(often.alpha, once.alpha)
 
 
 def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generator) -> None:

@@ -14,7 +14,6 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from lazybo.gp.fit import learn
 from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52, kernel_for
-from lazybo.gp.kernels.additive import BLOCK_ENTRIES
 from lazybo.gp.kernels.base import as_kernel, upper
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.marginal import evidence
@@ -329,20 +328,6 @@ def test_additive_kernel_follows_its_definition(
     ]
     expected = kernel.output_scale * ((1 - kernel.share) * joint + kernel.share / d * sum(alone))
     np.testing.assert_allclose(kernel(x, u), expected, rtol=1e-12)
-
-
-def test_additive_kernel_is_the_same_in_blocks(columns: tuple[Column, ...], rng: np.random.Generator) -> None:
-    kernel = additive_kernel(rng, columns)
-    columns_of_u = BLOCK_ENTRIES // kernel.dim // 4  # four rows of k are a block
-    z = kernel.features(mixed_points(rng, 11, columns))
-    u = kernel.features(mixed_points(rng, columns_of_u, columns))
-    whole, slope = kernel.with_slope(z, u)
-    weights = rng.standard_normal(whole.shape)
-    np.testing.assert_array_equal(kernel.between(z, u), whole)
-    for rows in (slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)):
-        part, slope_of_part = kernel.with_slope(z[rows], u)
-        np.testing.assert_array_equal(part, whole[rows])
-        np.testing.assert_allclose(slope_of_part.by_points(weights[rows]), slope.by_points(weights)[rows], rtol=1e-12)
 
 
 def test_the_share_of_a_sum_is_learned_and_a_sum_is_predicted_from_few_points(rng: np.random.Generator) -> None:

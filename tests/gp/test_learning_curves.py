@@ -99,13 +99,3 @@ def test_scatter_from_step_to_step_is_told_from_a_random_walk(walks: bool, rng: 
     else:
         assert 0.15 < kernel.noise < 0.4
         assert own_shape < 0.05
-
-
-def test_many_equal_rows_do_no_harm() -> None:
-    rows = CurveRows(np.zeros((40, 1)), np.zeros(40), np.zeros(40, np.intp))
-    kernel = learn([Column()], rows, np.zeros(40))
-    process = CurveProcess(kernel)
-    process.append(rows, np.zeros(40))
-    mean, variance = process.posterior(rows.part(slice(1)))
-    assert mean[0] == pytest.approx(0.0)
-    assert 0 <= variance[0] < 0.1

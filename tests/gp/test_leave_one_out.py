@@ -55,16 +55,6 @@ def test_a_prior_mean_is_part_of_what_is_predicted() -> None:
         assert deviation**2 == pytest.approx(variance + 0.01)
 
 
-def test_a_part_of_the_rows_is_spread_and_has_the_same_numbers() -> None:
-    process = process_with(300, [17], [])
-    every, part = leave_one_out(process), leave_one_out(process, most=20)
-    assert len(part.rows) == 20
-    assert {int(part.rows[0]), int(part.rows[-1])} == {0, 299}
-    where = np.searchsorted(every.rows, part.rows)
-    np.testing.assert_allclose(part.mean, every.mean[where], atol=1e-12)
-    np.testing.assert_allclose(part.deviation, every.deviation[where], rtol=1e-12)
-
-
 def test_a_right_model_has_errors_of_its_own_size() -> None:
     rng = np.random.default_rng(1)
     kernel = AdditiveMatern52(np.array([0.3, 0.5]), 1.0, 0.3)

@@ -16,7 +16,7 @@ from lazybo import LazySampler, Limits, Optimizer, Prediction, Recommendation, o
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.predictions import Advice, advise
-from lazybo.study import VARIANCE_KEY, most_promising
+from lazybo.study import VARIANCE_KEY
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -104,17 +104,6 @@ def test_repeated_trials_are_one_configuration() -> None:
     assert (found.number, found.measured, found.evaluations) == (0, 2.0, 3)
     assert not advise(again).differs
     assert advise(again).reason is None
-
-
-@pytest.mark.parametrize(("direction", "best"), [("minimize", [3, 5, 7]), ("maximize", [0, 1, 2])])
-def test_of_many_configurations_the_best_are_compared_with_all_their_repeats(direction: str, best: list[int]) -> None:
-    study = optuna.create_study(direction=direction)
-    for x, value in ((5.0, 9.0), (4.0, 8.0), (4.0, 1.5), (0.0, 0.0), (3.0, 4.0), (1.0, 1.0), (2.0, 3.0), (1.0, 7.0)):
-        add(study, value, params={"x": x})
-    add(study, None, params={"x": 0.5}, state=TrialState.FAIL)
-    chosen = most_promising(study.trials, maximize=direction == "maximize", most=2)
-    assert [trial.number for trial in chosen] == best
-    assert len(most_promising(study.trials, maximize=False, most=8)) == 8
 
 
 def test_nobody_talks_about_luck_once_repeats_have_agreed() -> None:

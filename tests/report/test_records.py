@@ -320,17 +320,6 @@ def test_slices_of_a_study_without_constraints_have_no_chances(drawn: optuna.Stu
     assert "P(feasible)" not in {text.get_text() for text in figure.legends[0].get_texts()}
 
 
-def test_the_picture_of_slices_draws_the_chance_and_the_infeasible_trials() -> None:
-    found = predictions.slices(bounded_study())
-    figure = plots.draw_slices(found, "title")
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"P(feasible)", "infeasible", "trials"} <= set(labels)
-    assert len(labels) == len(set(labels))
-    lines = [line for axes in figure.axes for line in axes.lines if line.get_label() == "P(feasible)"]
-    assert [list(line.get_ydata()) for line in lines] == [record.feasible for record in found]
-    assert plots.as_bytes(figure, "png")
-
-
 def test_one_value_beyond_the_range_is_one_value() -> None:
     values = [float(i) for i in range(20)]
     for far, text in (([1e9], "1 value lies beyond this range"), ([1e9, 2e9], "2 values lie beyond this range")):

@@ -91,13 +91,6 @@ def test_a_training_that_fails_is_replaced_by_the_next_best() -> None:
     assert bracket.next_of(trials, needed=True) is trials[2]
 
 
-def test_steps_between_the_rungs() -> None:
-    trials = [create_trial(state=TrialState.WAITING, user_attrs={PAUSED_KEY: 5}) for _ in range(4)]
-    for number, trial in enumerate(trials):
-        trial.number, trial.intermediate_values = number, {5: -float(number)}
-    assert Bracket(32, 4).next_of(trials, needed=True) is trials[3]
-
-
 # ------------------------------------------------------------------------- runs
 
 
@@ -183,15 +176,6 @@ def test_pauses_do_not_hide_that_every_training_crashes() -> None:
 
     with pytest.raises(lazybo.RunFailed, match="3 evaluations in a row failed"):
         run(crashes, SPACE, n_trials=24, limits=lazybo.Limits(max_failures=3))
-
-
-def test_with_a_worker_for_each_trial_the_bracket_is_the_same() -> None:
-    study = run(train, SPACE, n_trials=15, executor="threads", n_parallel=15)
-    bracket = bracket_for(STEPS, 15, 1.0)
-    assert bracket is not None
-    stayed = [len(trial.intermediate_values) == bracket.rungs[0] for trial in study.trials]
-    assert sum(stayed) >= 15 // 3, "not all of them are resumed as soon as they are paused"
-    assert sum(trial.state == TrialState.COMPLETE for trial in study.trials) >= 2
 
 
 def test_what_was_enqueued_is_not_paused_after_its_driver_died() -> None:

@@ -26,7 +26,6 @@ from lazybo.run.checkpoints import (
     place_of,
     tidy,
 )
-from lazybo.run.presence import machine
 from lazybo.study import open_storage
 
 
@@ -257,38 +256,6 @@ def test_a_damaged_state_is_no_checkpoint_and_one_warning(
     assert "starts from its first step" in said
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "{}",
-        NESTED,
-        json.dumps({"pid": 1, "born": 2.0, "token": "0123abcd"}),
-        json.dumps({"machine": machine(), "born": 2.0, "token": "0123abcd"}),
-        json.dumps({"machine": machine(), "pid": "../../etc", "born": 2.0, "token": "0123abcd"}),
-        json.dumps({"machine": machine(), "pid": 10**39, "born": None, "token": "0123abcd"}),
-        json.dumps({"machine": machine(), "pid": True, "born": None, "token": "0123abcd"}),
-        json.dumps({"machine": machine(), "pid": 1, "born": "long ago", "token": "0123abcd"}),
-        json.dumps({"machine": ["here"], "pid": 1, "born": 2.0, "token": "0123abcd"}),
-        json.dumps({"machine": machine(), "pid": 1, "born": 2.0}),
-    ],
-)
-def test_a_damaged_owner_is_no_owner_and_one_warning(
-    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (saved_twice(tmp_path) / OWNER).write_text(content)
-    with opened(tmp_path, 0, copies=True) as checkpoint:
-        assert checkpoint.folder.name == "files"
-        assert (checkpoint.step, files(checkpoint.folder)) == (2, {"state": "after 2"})
-        (checkpoint.folder / "state").write_text("after 3")
-        checkpoint.save(3, 3.0)
-    (said,) = caplog.messages
-    assert str(place_of(tmp_path, 0) / OWNER) in said
-    with opened(tmp_path, 0, copies=True) as checkpoint:
-        assert checkpoint.step == 3
-
-
 def test_what_0_1_0_wrote_is_read(tmp_path: Path) -> None:
     copy = place_of(tmp_path, 0) / "saved-7-1f2e3d4c"
     copy.mkdir(parents=True)
@@ -447,48 +414,6 @@ def test_a_training_that_starts_on_a_full_disk_waits_for_room(
     with opened(tmp_path, 0, copies=True) as checkpoint:
         assert checkpoint.folder.is_dir()
     assert caplog.text.count("No space left") == 2
-
-
-def saved_once(root: Path) -> None:
-    with opened(root, 0, copies=True) as first:
-        (first.folder / "state").write_text("1")
-        first.save(1, 1.0)
-
-
-def test_a_file_of_ours_without_end_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A sparse file of 200 GB ended the evaluation with a MemoryError."""
-    saved_once(tmp_path)
-    os.truncate(place_of(tmp_path, 0) / STATE, 200 << 30)
-    with opened(tmp_path, 0, copies=True) as second:
-        assert second.step == 0
-    assert "has more than 16 MB" in caplog.text
-
-
-def nested(folder: Path, depth: int) -> None:
-    """Make folders within folders, deeper than Python can call itself."""
-    script = 'for i in $(seq "$1"); do mkdir d && cd d || exit 1; done'
-    subprocess.run(["sh", "-c", script, "sh", str(depth)], cwd=folder, check=True)
-
-
-def test_folders_that_are_nested_very_deeply_are_no_checkpoint(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They ended the run with a RecursionError, when the copies of the trial were removed."""
-    saved_once(tmp_path)
-    place = place_of(tmp_path, 0)
-    for folder in (place / "files", *place.glob(f"{SAVED}-*")):
-        nested(folder, 1200)
-    with opened(tmp_path, 0, copies=True) as second:
-        (second.folder / "state").write_text("2")
-        second.save(2, 2.0)
-        before = second.step
-        nested(second.folder, 1200)
-        second.save(3, 3.0)
-    tidy(tmp_path, 0)
-    if sys.version_info < (3, 13):
-        assert before == 2
-        assert "the training starts from its first step" in caplog.text
-    subprocess.run(["rm", "-rf", str(place)], check=True)
 
 
 @pytest.mark.extra

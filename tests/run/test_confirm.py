@@ -146,43 +146,6 @@ def test_if_every_trial_failed_there_is_nothing_to_check() -> None:
     assert repeats(study) == []
 
 
-def test_pruned_trials_are_no_contenders() -> None:
-    noisy = Noisy(1.0)
-
-    def objective(x: float, y: float, trial: Any) -> float:
-        trial.report(bowl(x, y), 0)
-        if trial.number > 5 and trial.number % 3 == 0:
-            raise optuna.TrialPruned
-        return noisy(x, y)
-
-    study = run(objective, pruner=optuna.pruners.NopPruner())
-    assert repeats(study)
-    for trial in repeats(study):
-        assert study.trials[trial.system_attrs[REPEAT_KEY]].state == TrialState.COMPLETE
-
-
-def test_mixed_and_conditional_spaces() -> None:
-    space = {"lr": (1e-4, 1.0, "log"), "kind": ["a", "b"], "depth": (1, 5)}
-    rng = np.random.default_rng(0)
-
-    def objective(params: dict[str, Any]) -> float:
-        exact = abs(np.log10(params["lr"]) + 2) + 0.2 * abs(params.get("depth", 1) - 3)
-        return float(exact + 0.5 * rng.standard_normal())
-
-    conditions = {"depth": lazybo.Condition("kind", ("b",))}
-    study = optimize(
-        objective,
-        lazybo.Space(space, conditions=conditions),
-        n_trials=24,
-        limits=lazybo.Limits(confirm=6),
-        seed=0,
-        progress=False,
-    )
-    for trial in repeats(study):
-        assert trial.params == study.trials[trial.system_attrs[REPEAT_KEY]].params
-    assert len(repeats(study)) == 6
-
-
 def test_only_feasible_configurations_are_repeated() -> None:
     """The bowl's minimum violates the measured constraint; the known one excludes results of the search later."""
     noisy = Noisy(0.5)
@@ -265,17 +228,6 @@ def test_killed_in_the_check_the_same_call_continues_and_spends_no_more(
     assert {number: study.trials[number].params for number in open_repeats} == open_repeats
     assert len(study.trials) == 14 + len(repeats(study))
     assert 3 <= len(repeats(study)) <= 6
-
-
-def test_several_drivers_do_not_exceed_the_check(tmp_path: Path) -> None:
-    program, database = tmp_path / "program.py", tmp_path / "s.db"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), str(database), str(tmp_path / "log"), "0.05"]
-    drivers = [subprocess.Popen(command) for _ in range(2)]
-    assert [driver.wait(DEADLINE) for driver in drivers] == [0, 0]
-    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{database}")
-    assert len(study.trials) == 14 + len(repeats(study))
-    assert 2 <= len(repeats(study)) <= 6
 
 
 # --------------------------------------------------------------- expected gain

@@ -5,7 +5,6 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import LazySampler, Limits, RunFailed, Space, kfold, optimize
+from lazybo import Limits, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import STOPPED_KEY, StopReason
 from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
@@ -246,45 +245,6 @@ def test_a_driver_waits_for_the_parameters_of_earlier_trials_only(
     assert shared.elsewhere == {1}
 
 
-class Hooked(ThreadPoolExecutor):
-    """An executor that calls a function when it has got its first task."""
-
-    def __init__(self, hook: Callable[[], object]) -> None:
-        super().__init__(4)
-        self._hook: Callable[[], object] | None = hook
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        future = super().submit(fn, *args, **kwargs)
-        hook, self._hook = self._hook, None
-        if hook is not None:
-            hook()
-        return future
-
-
-SOON = LazySampler(n_startup_trials=1)
-
-
-def test_proposals_of_a_batch_are_made_again_when_another_driver_has_come_in_between(
-    study: optuna.Study, storage: BaseStorage
-) -> None:
-    """Another driver takes the second number and evaluates what was to be the fourth trial of the batch."""
-    known = [({"x": x, "y": y}, bowl({"x": x, "y": y})) for x, y in [(-4, -4), (4, 3), (-2, 4), (3, -4), (0, -1)]]
-    options = {"n_trials": 5, "n_parallel": 4, "sampler": SOON, "warm_start": known, "seed": 0}
-    batch = [trial.params for trial in optimize(bowl, SPACE, executor="threads", **{**options, "n_trials": 4}).trials]
-
-    def interfere() -> None:
-        theirs = other.begin(1, batch[3], never)
-        assert theirs is not None
-        other.finish(theirs, Result(TrialState.COMPLETE, bowl(batch[3]), {}, {}))
-
-    with present(study) as name, Hooked(interfere) as executor:
-        other = open_ledger(study, SPACE, name)
-        run(storage, executor=executor, **options)
-    assert study.trials[0].params == batch[0]
-    assert study.trials[1].params == batch[3]
-    assert len({tuple(trial.params.values()) for trial in study.trials}) == 5
-
-
 def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
     study: optuna.Study, storage: BaseStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -297,35 +257,6 @@ def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
     assert study.trials[2].value == 77.0
     assert "ended by another process" in caplog.text
     assert len(study.trials) == 8
-
-
-def test_a_trial_that_runs_here_is_not_begun_again_when_another_process_queued_it(
-    study: optuna.Study, storage: BaseStorage
-) -> None:
-    """Another process took this one for dead, perhaps because its machine was suspended."""
-    calls: list[int] = []
-    others_ended = threading.Event()
-
-    def objective(params: dict[str, Any], trial: Trial) -> float:
-        calls.append(trial.number)
-        if trial.number == 1:
-            storage.set_trial_state_values(study.trials[1]._trial_id, TrialState.WAITING)
-            others_ended.wait(30)
-        elif trial.number == 7:
-            others_ended.set()
-        return bowl(params)
-
-    with present(study) as other:
-        theirs = begin(study, other)  # so that this process syncs with the study
-        ledger = open_ledger(study, SPACE, other)
-
-        def callback(_: optuna.Study, trial: Any) -> None:
-            if trial.number == 7:
-                ledger.finish(theirs, Result(TrialState.COMPLETE, 3.0, {}, {}))
-
-        run(storage, objective, executor="threads", n_parallel=2, callbacks=[callback])
-    assert sorted(calls) == [1, 2, 3, 4, 5, 6, 7]
-    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 8
 
 
 @pytest.mark.parametrize(

@@ -293,18 +293,6 @@ def test_what_the_caller_opened_stays_open(kind: str) -> None:
         assert make_engine(given, None).submit(pow, 2, 5).result(DEADLINE) == 32
 
 
-def test_an_engine_of_the_caller_s_stops_tasks_as_ever(tmp_path: Path) -> None:
-    with make_engine("processes", 1) as given:
-        engine = make_engine(given, None)
-        assert (engine.workers, engine.remote, engine.can_stop) == (1, True, True)
-        futures = [engine.submit(exec, hang(tmp_path, "begun")), engine.submit(exec, hang(tmp_path, "waits"))]
-        until((tmp_path / "begun").exists)
-        engine.shutdown(cancel_futures=True)
-        assert all(future.cancelled() for future in futures)
-        assert given.submit(pow, 2, 5).result(DEADLINE) == 32
-        assert not (tmp_path / "waits").exists()
-
-
 @pytest.mark.parametrize("kind", kinds("processes", *EXTRA))
 @pytest.mark.parametrize("cancel", [False, True])
 def test_what_was_opened_here_is_closed_and_no_process_is_left(kind: str, cancel: bool, tmp_path: Path) -> None:
@@ -439,11 +427,6 @@ def test_an_address_without_a_host_or_a_port_is_refused_in_one_line(address: str
         make_engine(address, None)
 
 
-def test_a_serial_engine_does_not_pretend_to_be_parallel() -> None:
-    with pytest.raises(ValueError, match="one task at a time"):
-        make_engine("serial", 2)
-
-
 @pytest.mark.parametrize(
     ("name", "package"),
     [("dask", "distributed"), ("dask://localhost:1", "distributed"), ("ray", "ray"), ("mpi", "mpi4py.futures")],
@@ -454,19 +437,6 @@ def test_a_missing_package_is_named(name: str, package: str, monkeypatch: pytest
     monkeypatch.delitem(sys.modules, f"lazybo.run.engines.{extra}", raising=False)
     with pytest.raises(ImportError, match=f"pip install {package.partition('.')[0]}"):
         make_engine(name, None)
-
-
-def test_an_engine_imports_only_what_it_runs_on() -> None:
-    program = """
-import sys
-from lazybo.run.engines import make_engine
-for name in ("serial", "threads"):
-    with make_engine(name, 1) as engine:
-        assert engine.submit(pow, 2, 5).result() == 32
-found = {"loky", "dask", "distributed", "ray", "mpi4py"} & set(sys.modules)
-assert not found, found
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 # -- Dask --------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -203,35 +202,6 @@ def test_an_evaluation_that_hangs_ends_with_its_process(tmp_path: Path) -> None:
     assert "trial_timeout=1" in study.trials[3].system_attrs["fail_reason"]
     assert len(study.trials) == 8
     until(lambda: born(int(log.read_text())) is None)
-
-
-def test_many_threads_and_quick_evaluations(tmp_path: Path) -> None:
-    lock, running, most = threading.Lock(), 0, 0
-    seen: list[int] = []
-
-    def objective(params: dict[str, float], trial: Trial) -> float:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-            seen.append(trial.number)
-        time.sleep(0.001)
-        with lock:
-            running -= 1
-        return params["x"] ** 2
-
-    study = lazybo.optimize(
-        objective,
-        SPACE,
-        n_trials=80,
-        n_parallel=16,
-        executor="threads",
-        storage=tmp_path / "study.db",
-        progress=False,
-    )
-    assert [trial.number for trial in study.trials] == sorted(seen) == list(range(80))
-    assert all(trial.state == TrialState.COMPLETE and trial.value == trial.params["x"] ** 2 for trial in study.trials)
-    assert most <= 16
 
 
 # ------------------------------------------------------------ several drivers

@@ -1,8 +1,6 @@
 """optimize() with several objectives and with bounds on metrics."""
 
 import math
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo import optimize
 from lazybo.run.trial import Trial
-from lazybo.study import measured_constraints, reporting_of
+from lazybo.study import measured_constraints
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.
@@ -240,33 +238,6 @@ def test_a_generator_yields_the_values_of_all_objectives(kind: str) -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_a_generator_that_was_killed_after_its_last_step_has_all_values(several: bool, tmp_path: Path) -> None:
-    """It yields nothing more, so the values and metrics are those that were kept with its checkpoint."""
-
-    def steps(params: dict[str, Any], checkpoint: Path) -> Iterator[dict[str, float]]:
-        if not (checkpoint / "done").exists():
-            (checkpoint / "done").touch()
-            yield {"size": params["x"], "loss": 0.5, "value": 0.5, "memory": 3.0}
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    options: dict[str, Any] = {"executor": "processes", "storage": tmp_path / "s.db", "constraints": {"memory": 4}}
-    study = optimize(
-        steps, SPACE, n_trials=1, progress=False, **options, **({**SIZE_AND_LOSS, "pruner": LOSS} if several else {})
-    )
-    assert study.trials[0].values == ([study.trials[0].params["x"], 0.5] if several else [0.5])
-    assert study.trials[0].user_attrs["memory"] == 3.0
-
-
-@pytest.mark.parametrize("yielded", [{"size": 1.0}, {"loss": "low"}, [1.0], "low", (0.5, 0.7, 0.9)])
-def test_what_is_yielded_for_several_objectives_must_be_numbers(yielded: Any) -> None:
-    def steps(params: dict[str, Any]) -> Iterator[Any]:  # noqa: ARG001
-        yield yielded
-
-    with pytest.raises(lazybo.RunFailed, match="'loss'"):
-        optimize(steps, SPACE, n_trials=2, pruner=LOSS, **SIZE_AND_LOSS)
-
-
-@pytest.mark.parametrize("several", [False, True])
 def test_a_resumed_run_with_stopped_trials_continues_to_the_last_bit(several: bool) -> None:
     """The kernel is learned rarely, so that rows are appended one by one to a process that was built at once."""
 
@@ -289,16 +260,6 @@ def test_a_resumed_run_with_stopped_trials_continues_to_the_last_bit(several: bo
     for n_trials in (9, 17, 24, 27):
         parts = optimize(every_third_is_stopped, SPACE, n_trials=n_trials, storage=storage, **options)
     assert [trial.params for trial in whole.trials] == [trial.params for trial in parts.trials]
-
-
-def test_the_objective_that_reports_is_kept_with_the_study() -> None:
-    storage = optuna.storages.InMemoryStorage()
-    both: dict[str, Any] = {"direction": {"size": "minimize", "loss": "minimize"}, "storage": storage}
-    study = optimize(train, SPACE, n_trials=4, pruner=lazybo.LazyPruner(reports=1), **both)
-    assert reporting_of(study) == 1
-    assert optimize(train, SPACE, n_trials=5, pruner=LOSS, **both).trials[4].state.is_finished()
-    with pytest.raises(ValueError, match="report objective 1, not 0"):
-        optimize(train, SPACE, n_trials=6, **both)
 
 
 @pytest.mark.parametrize("reports", ["accuracy", 2])

@@ -18,7 +18,6 @@ import lazybo
 from lazybo import Condition, optimize
 from lazybo.run.engines import Engine
 from lazybo.run.trial import Trial
-from lazybo.study import StudyModel
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 
@@ -368,28 +367,6 @@ def test_many_workers_get_a_trial_at_once_and_few_get_one_that_knows_the_last_va
         return study.trials[workers].params
 
     assert (following(0.0) == following(80.0)) == (workers == 9)
-
-
-def test_with_many_workers_the_next_trial_runs_before_the_optimiser_has_learned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun, in_time, settle = threading.Event(), [], StudyModel.settle
-
-    def objective(params: dict[str, Any], trial: Trial) -> float:
-        if trial.number == 9:
-            begun.set()
-        elif trial.number > 0:
-            begun.wait(60)
-        return bowl(params)
-
-    def slow(model: StudyModel, trial: FrozenTrial) -> None:
-        if trial.number == 0:
-            in_time.append(begun.wait(10))
-        settle(model, trial)
-
-    monkeypatch.setattr(StudyModel, "settle", slow)
-    optimize(objective, SPACE, n_trials=10, n_parallel=9, executor="threads", seed=0)
-    assert in_time == [True]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import math
 import threading
-import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -319,25 +318,6 @@ def test_a_trial_that_reports_nan_and_is_pruned_has_no_value(kind: str, tmp_path
     study = optimize(objective, SPACE, n_trials=4, storage=storage, seed=0)
     assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.PRUNED] * 2
     assert study.trials[1].value is None
-
-
-def test_two_runs_at_once_on_one_study_in_memory_leave_each_other_their_trials() -> None:
-    seen: list[int] = []
-
-    def objective(params: dict[str, Any], trial: Trial) -> float:
-        seen.append(trial.number)
-        time.sleep(0.01)
-        return bowl(params)
-
-    study = optuna.create_study(study_name="s")
-    options = {"n_trials": 20, "storage": study._storage, "study_name": "s", "seed": 0}
-    threads = [threading.Thread(target=lambda: optimize(objective, SPACE, **options)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert sorted(seen) == list(range(20))
-    assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20
 
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical")

@@ -7,7 +7,6 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
 from sqlalchemy import event
 
 import lazybo
@@ -48,41 +47,6 @@ def test_urls_of_postgresql_may_be_short(url: str) -> None:
     database = database_of(study._storage)
     assert database is not None
     database.engine.dispose()
-
-
-def test_people_ask_tell_and_correct_on_a_server(url: str) -> None:
-    """Of two corrections that saw the same state one is recorded, and what there was before is kept."""
-    from lazybo.run.by_hand import ByHand, Measurement
-    from lazybo.run.goals import Goals
-    from lazybo.search import Options
-
-    space = lazybo.Space({"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])})
-
-    storages = []
-
-    def person() -> ByHand:
-        storage = open_storage(url)
-        storages.append(storage)
-        study = optuna.create_study(study_name="lab", storage=storage, load_if_exists=True)
-        return ByHand(study, Options(seed=0), space, Goals())
-
-    one, other = person(), person()
-    assert [entry.number for entry in (*one.ask(3), *other.ask(2))] == [0, 1, 2, 3, 4]
-    for entry in one.pending():
-        other.tell(entry.number, Measurement((float(entry.number),), {"salt": 1.0}))
-    with pytest.raises(ValueError, match="trial 2 was told already, with the value 2"):
-        one.tell(2, Measurement((5.0,)))
-    stale = other.trial(2)  # `other` has read it, and does not see the correction
-    one.correct(2, Measurement((5.0,), {"salt": 2.0}))
-    assert stale.user_attrs == {"salt": 1.0}
-    with pytest.raises(ValueError, match="was corrected by somebody else just now"):
-        other.correct(2, Measurement((6.0,)))
-    trial = person().trial(2)
-    assert (trial.value, trial.user_attrs["salt"]) == (5.0, 2.0)
-    (before,) = trial.user_attrs["lazybo:corrections"]
-    assert (before["values"], before["user_attrs"]) == ([2.0], {"salt": 1.0})
-    for storage in storages:
-        database_of(storage).engine.dispose()  # type: ignore[union-attr]
 
 
 def test_a_silent_network_is_noticed_on_both_sides(url: str) -> None:

@@ -7,18 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from scipy.special import ndtr
 
-from lazybo import Condition, Optimizer, Space
+from lazybo import Optimizer
 from lazybo.search.predictions import MOST, NEGLIGIBLE, SURE, chances, next_repeat
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
-MIXED = {
-    "lr": FloatDistribution(1e-4, 1.0, log=True),
-    "kind": CategoricalDistribution(["a", "b"]),
-    "depth": IntDistribution(1, 5),
-}
 
 
 def bowl(params: dict[str, Any]) -> float:
@@ -184,27 +179,6 @@ def test_a_repeat_that_fails_counts_as_the_worst_value() -> None:
     after = [each.chance for each in optimizer.model.contenders() if each.params == first.params]
     assert not after or after[0] < before
     assert optimizer.model.contenders()[0].params != first.params, "another one leads"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_in_mixed_and_conditional_spaces(seed: int) -> None:
-    optimizer = Optimizer(Space(MIXED, conditions={"depth": Condition("kind", ("a",))}), seed=seed)
-    rng = np.random.default_rng(seed)
-
-    def value(params: dict[str, Any]) -> float:
-        exact = abs(math.log10(params["lr"]) + 2) + 0.2 * abs(params.get("depth", 1) - 3)
-        return float(exact + 0.5 * rng.standard_normal())
-
-    for _ in range(15):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, value(suggestion.params), variance=0.25)
-    seen = [each["params"] for each in optimizer.state()["rows"]]
-    for _ in range(5):
-        repeat = optimizer.confirm()
-        if repeat is None:
-            break
-        assert repeat.params in seen
-        optimizer.tell(repeat, value(repeat.params), variance=0.25)
 
 
 def test_what_lies_outside_the_space_is_not_repeated_and_nothing_to_vary_is_decided() -> None:

@@ -339,16 +339,6 @@ def test_a_study_with_the_other_direction_is_turned() -> None:
     assert bowl(Optimizer(SPACE, seed=0, earlier=[study]).ask().params) < 0.02
 
 
-def test_several_objectives() -> None:
-    tables = [[(params, [value, params["x"]]) for params, value in results(30)]]
-    optimizer = Optimizer(SPACE, direction=["minimize", "minimize"], seed=0, earlier=tables)
-    for _ in range(8):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, [bowl(suggestion.params), suggestion.params["x"]])
-    assert all(each.fitted.related is not None for each in optimizer.model.search.models.objectives)
-    assert optimizer.front
-
-
 def test_only_feasible_points_are_suggested() -> None:
     optimizer = Optimizer(Space(SPACE, feasible=lambda params: params["x"] > 0.5), seed=0, earlier=[results(30)])
     assert all(optimizer.ask().params["x"] > 0.5 for _ in range(6))
@@ -361,19 +351,6 @@ def test_studies_of_which_nothing_fits_change_nothing(caplog: pytest.LogCaptureF
     assert "is not used" in caplog.text
 
 
-def test_other_earlier_studies_after_a_restoration_are_learned_again() -> None:
-    one = Optimizer(SPACE, seed=3, earlier=[results(25)])
-    for _ in range(5):
-        suggestion = one.ask()
-        one.tell(suggestion, bowl(suggestion.params))
-    for earlier in ([], [results(25), results(25, 1)]):
-        two = Optimizer(SPACE, seed=3, earlier=earlier)
-        two.restore(one.state())
-        two.ask()
-        related = two.model.search.models.objectives[0].fitted.related
-        assert (0 if related is None else len(related.weights)) == len(earlier)
-
-
 def test_earlier_studies_that_no_longer_count_cost_nothing() -> None:
     optimizer = Optimizer(SPACE, seed=1, earlier=[results(20)], lag=20)
     for params, _ in results(70, seed=5):
@@ -382,16 +359,6 @@ def test_earlier_studies_that_no_longer_count_cost_nothing() -> None:
     process, _ = optimizer.model.surrogate()
     assert process.prior is None
     assert optimizer.model.related()[0].name == "table 1"
-
-
-def test_known_variances_and_earlier_studies() -> None:
-    optimizer = Optimizer(SPACE, seed=0, earlier=[results(20)])
-    for _ in range(6):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, bowl(suggestion.params), variance=1e-4)
-    related = optimizer.model.search.models.objectives[0].fitted.related
-    assert related is not None
-    assert related.counts
 
 
 def test_fixed_parameters_stay_fixed() -> None:

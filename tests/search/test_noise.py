@@ -186,24 +186,6 @@ def in_doubt(space: Space | dict[str, tuple[float, float]]) -> Optimizer:
     return Optimizer(space, seed=0, lag=None, noise=0.3, n_startup=0)
 
 
-def test_only_what_may_be_suggested_is_repeated() -> None:
-    square, rng = {"a": (0.0, 1.0), "b": (0.0, 1.0)}, np.random.default_rng(0)
-    infeasible = in_doubt(Space(square, feasible=lambda params: params["a"] < 0.5))
-    incomplete = in_doubt(Space(square, optional=["b"]))
-    outside = in_doubt(square)
-    for a, b, value in rng.random((10, 3)).tolist():
-        infeasible.observe({"a": 0.5 + a / 2, "b": b}, value)
-        incomplete.observe({"a": a}, value)
-        outside.observe({"a": 2 + a, "b": b}, value, outside=True)
-    assert infeasible.ask().params["a"] < 0.5
-    assert 0.0 <= incomplete.ask().params["b"] <= 1.0
-    assert 0.0 <= outside.ask().params["a"] <= 1.0
-    # The best result that may be suggested again is repeated, not the best one.
-    for optimizer in (infeasible, incomplete, outside):
-        optimizer.observe({"a": 0.3, "b": 0.7}, -1.0)
-        assert optimizer.ask().params == {"a": 0.3, "b": 0.7}
-
-
 def test_a_suggestion_where_no_row_has_measured_all_constraints() -> None:
     rng, optimizer = np.random.default_rng(0), in_doubt({"a": (0.0, 1.0), "b": (0.0, 1.0)})
     for i, (a, b, value) in enumerate(rng.random((10, 3)).tolist()):
@@ -217,17 +199,6 @@ def test_a_repeat_is_the_same_configuration_to_the_last_bit() -> None:
         optimizer.observe({"a": value}, 0.0)
         assert optimizer.planner.propose(0)[0] == {"a": value}
         assert optimizer.ask().params == {"a": value}
-
-
-def test_nothing_is_repeated_next_to_an_evaluation_that_still_runs() -> None:
-    rng, optimizer = np.random.default_rng(3), Optimizer(SPACE, seed=3)
-    for x in rng.uniform(-5, 5, (40, 3)):
-        optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 15 * rng.standard_normal())
-    known = {tuple(row["params"].values()) for row in optimizer.state()["rows"]}
-    first = optimizer.planner.propose(0)[0]
-    assert tuple(first.values()) in known
-    optimizer.announce({name: value + 1e-4 for name, value in first.items()})
-    assert optimizer.planner.propose(0)[0] != first
 
 
 def test_a_few_known_variances_do_not_hide_the_noise_of_the_other_values() -> None:

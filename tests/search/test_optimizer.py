@@ -667,20 +667,6 @@ def test_a_state_that_cannot_be_read_is_refused_whole(change: dict[str, Any]) ->
     restored.restore(saved)
 
 
-def test_a_good_one_of_very_many_choices_is_used_again() -> None:
-    optimizer = Optimizer({"c": list(range(1000)), "x": (0.0, 1.0), "y": (0.0, 1.0)}, seed=0)
-
-    def value(params: dict[str, Any]) -> float:
-        return float(params["c"] != 17) + (params["x"] - 0.3) ** 2 + (params["y"] - 0.6) ** 2
-
-    optimizer.observe({"c": 17, "x": 0.9, "y": 0.1}, value({"c": 17, "x": 0.9, "y": 0.1}))
-    for _ in range(30):
-        suggestion = optimizer.ask()
-        optimizer.tell(suggestion, value(suggestion.params))
-    assert optimizer.best.params["c"] == 17
-    assert optimizer.best.value < 1e-3
-
-
 @pytest.mark.parametrize("feasible", [None, lambda params: params["a"] != 2])
 @pytest.mark.parametrize("canonical", [None, lambda params: (params["a"], params.get("c"))])
 @pytest.mark.parametrize("conditional", [True, False])

@@ -22,7 +22,6 @@ MIXED = {
     "momentum": FloatDistribution(0.0, 0.99),
     "fixed": IntDistribution(7, 7),
 }
-STILL = {"only": IntDistribution(3, 3), "same": CategoricalDistribution(["x"])}
 
 
 def bowl(params: dict[str, Any]) -> float:
@@ -155,23 +154,6 @@ def test_of_equal_configurations_the_earliest_is_recommended() -> None:
     assert optimizer.recommend().params == {"x": 3.0}
 
 
-def test_one_evaluation_and_a_space_in_which_nothing_varies() -> None:
-    optimizer = Optimizer(LINE, seed=0)
-    optimizer.observe({"x": 1.0}, 5.0)
-    recommended = optimizer.recommend()
-    assert (recommended.params, recommended.measured) == ({"x": 1.0}, 5.0)
-    assert recommended.value == pytest.approx(5.0)
-    still = Optimizer(STILL, seed=0)
-    for value in (1.0, 2.0, 3.0):
-        still.tell(still.ask(), value)
-    still.ask()
-    recommended = still.recommend()
-    assert (recommended.params, recommended.measured) == ({"only": 3, "same": "x"}, 2.0)
-    assert (recommended.evaluations, recommended.number) == (3, 0)
-    assert recommended.low < 2.0 < recommended.high
-    assert still.predict({"only": 3, "same": "x"}).value == recommended.value
-
-
 EXTREMES: dict[str, Callable[[float], float]] = {
     "tiny": lambda x: 1e-300 * (x - 0.3) ** 2,
     "huge": lambda x: 1e307 * ((x - 0.3) ** 2 - 9.0),
@@ -226,25 +208,3 @@ def test_laws_of_recommendations(rows: list[tuple[dict[str, float], float | None
     assert other.params == found.params
     assert (other.measured, other.evaluations) == (-found.measured, found.evaluations)
     assert (other.value, other.low, other.high) == (-found.value, -found.high, -found.low)
-
-
-@pytest.mark.parametrize("lag", [1, 4, None, "auto"])
-def test_looking_changes_no_later_suggestion(lag: Any) -> None:
-    """To the last bit, also if what is asked about is the very point that is suggested next."""
-    quiet, curious = (Optimizer(PLANE, seed=3, lag=lag) for _ in range(2))
-    for step in range(14):
-        expected = quiet.ask(2 if step % 5 == 4 else 1)
-        if step > 1:
-            curious.recommend()
-            curious.predict([suggestion.params for suggestion in expected])
-            curious.predict({"x": 0.1 * step, "y": -1.0})
-        given = curious.ask(2 if step % 5 == 4 else 1)
-        assert given == expected
-        if step > 1:
-            curious.recommend()
-            curious.predict(given[0].params)
-        for suggestion in given:
-            value = None if step == 7 else bowl(suggestion.params)
-            quiet.tell(suggestion, value)
-            curious.tell(suggestion, value)
-    assert quiet.state() == curious.state()

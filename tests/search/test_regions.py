@@ -133,24 +133,6 @@ def restored(optimizer: Optimizer, **options: Any) -> Optimizer:
     return found
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_what_was_pending_when_a_round_began_stays_so_after_a_restoration(seed: int) -> None:
-    options: dict[str, Any] = {"local_after": local(20), "lag": 5}
-    optimizer, rng = Optimizer(NUMBERS, seed=3, **options), np.random.default_rng(seed)
-    for step in range(45):
-        optimizer.ask(2 if step < 4 else 1)
-        if step > 1:
-            pending = optimizer.pending
-            chosen = pending[rng.integers(len(pending))]
-            optimizer.tell(chosen, None if rng.random() < 0.1 else sphere(chosen.params))
-        if step > 20 and step % 4 == 0:
-            copy = restored(optimizer, **options)
-            assert copy.ask(2) == optimizer.ask(2)
-            for suggestion in optimizer.pending[-2:]:
-                optimizer.forget(suggestion)
-    assert len(optimizer.pending) == 6
-
-
 def test_states_of_earlier_versions_do_not_say_what_was_pending() -> None:
     optimizer = Optimizer(NUMBERS, seed=3, local_after=local(20))
     waiting = optimizer.ask(3)
@@ -305,18 +287,6 @@ def test_what_is_observed_first_is_not_put_into_one_model() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     observe_many(optimizer, 60)
     assert optimizer.model.surrogate()[0].n == SMALL.best_of_all + SMALL.spread_over_all
-
-
-def test_many_results_that_were_not_asked_for_end_a_round() -> None:
-    others = processes()
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20, most_new=30))
-    run(optimizer, sphere, 25)
-    observe_many(optimizer, 300, 0.0, 2.0)
-    run(optimizer, sphere, 4)
-    assert any(region["start"] >= 325 for region in regions(optimizer))
-    rows = [process.n for process in processes() if process not in others]
-    assert len(rows) == 3
-    assert max(rows) < 60
 
 
 @pytest.mark.parametrize("noise", [0.0, 20.0])

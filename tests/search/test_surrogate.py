@@ -1,11 +1,9 @@
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 from optuna.distributions import FloatDistribution
 
-from lazybo.gp import CHUNK_ROWS
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 
@@ -29,52 +27,6 @@ def test_the_incumbent_is_the_best_posterior_mean_and_not_the_luckiest_value() -
     posterior = optimizer.model.predictor().posterior
     np.testing.assert_allclose(given, posterior.mean(posterior.X).min(), atol=1e-6)
     assert given[0] > posterior.targets.min() + 1.0, "the lucky value is far below"
-
-
-def test_a_cut_in_the_middle_of_a_built_chunk_is_repeated_to_the_last_bit_after_a_restoration() -> None:
-    rng = np.random.default_rng(1)
-
-    def new() -> Optimizer:
-        return Optimizer(PLANE, seed=0, lag=None, n_startup=0)
-
-    def observe(optimizer: Optimizer, count: int) -> None:
-        for x, y in rng.uniform(-5, 5, (count, 2)):
-            optimizer.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
-
-    original, early, late = new(), new(), new()
-    observe(original, CHUNK_ROWS + 36)
-    waiting = original.announce({"x": 4.9, "y": 4.9})
-    observe(original, 40)
-    original.planner.propose(0)[0]
-    learned = original.planner.state()
-    early.restore(json.loads(json.dumps(original.state())))
-    for optimizer in (original, early):
-        optimizer.tell(waiting, 3.0, variance=0.5)
-    late.restore(json.loads(json.dumps(original.state())))
-    assert original.planner.state() == early.planner.state() == late.planner.state() == learned, (
-        "a result teaches later"
-    )
-    factors = [optimizer.model.surrogate()[0].factor.factor for optimizer in (original, early, late)]
-    np.testing.assert_array_equal(factors[0], factors[1])
-    np.testing.assert_array_equal(factors[0], factors[2])
-    assert original.ask(2) == early.ask(2) == late.ask(2)
-
-
-@pytest.mark.parametrize("row", [10, 100, 150])
-def test_a_row_that_is_removed_from_a_built_chunk_is_removed_after_a_restoration_too(row: int) -> None:
-    original, restored = (Optimizer(PLANE, seed=0, lag=None, n_startup=0) for _ in range(2))
-    for n, (x, y) in enumerate(np.random.default_rng(1).uniform(-5, 5, (160, 2))):
-        if n == row:
-            waiting = original.announce({"x": 4.9, "y": 4.9})
-        if n == 140:
-            original.planner.propose(0)[0]
-        original.observe({"x": x, "y": y}, x**2 + np.sin(3 * y))
-    restored.restore(json.loads(json.dumps(original.state())))
-    for optimizer in (original, restored):
-        optimizer.forget(waiting)
-    factors = [optimizer.model.surrogate()[0].factor.factor for optimizer in (original, restored)]
-    np.testing.assert_array_equal(*factors)
-    assert original.ask(2) == restored.ask(2)
 
 
 def test_a_failure_says_nothing_about_values() -> None:

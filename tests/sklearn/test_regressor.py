@@ -132,18 +132,6 @@ def test_new_rows_cost_one_solve_each_and_no_factorisation(rng: np.random.Genera
     assert gp.factor.work - before <= 1.01 * (n + t) ** 2, "the weights take two solves, once"
 
 
-def test_a_point_that_was_predicted_is_learned_without_a_solve(rng: np.random.Generator) -> None:
-    n = 300
-    x, u = rng.random((n, 3)), rng.random((1, 3))
-    ours = LazyGPRegressor(KERNEL, alpha=1e-4, optimizer=None).fit(x, wave(x))
-    ours.predict(u, return_std=True)
-    before = ours.process_.factor.work
-    ours.partial_fit(u, wave(u))
-    assert ours.process_.factor.work - before <= 2 * n
-    both = np.concatenate((x, u))
-    assert_equal_predictions(ours, twin(ours, both, wave(both)), rng.random((5, 3)))
-
-
 # ------------------------------------------------------------------ prior
 
 

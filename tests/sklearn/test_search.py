@@ -445,18 +445,6 @@ def test_another_seed_gives_another_search() -> None:
     assert first.cv_results_["params"] != other.cv_results_["params"]
 
 
-def test_a_random_state_is_used_up_and_the_global_one_counts() -> None:
-    one, two = np.random.RandomState(3), np.random.RandomState(3)
-    ours = search(random_state=one)
-    tried = [ours.fit(X, Y).cv_results_["params"] for _ in range(2)]
-    assert tried[0] != tried[1]
-    assert tried[0] == search(random_state=two).fit(X, Y).cv_results_["params"]
-    np.random.seed(5)  # noqa: NPY002 - what scikit-learn's users do
-    tried = [search(random_state=None).fit(X, Y).cv_results_["params"]]
-    np.random.seed(5)  # noqa: NPY002
-    assert tried == [search(random_state=None).fit(X, Y).cv_results_["params"]]
-
-
 def test_the_space_may_have_its_name_in_scikit_learn() -> None:
     options = {"n_iter": 4, "cv": 3, "random_state": 0, "storage": InMemoryStorage()}
     ours = LazySearchCV(TREE, TREE_SPACE, **options).fit(X, Y)
@@ -465,17 +453,6 @@ def test_the_space_may_have_its_name_in_scikit_learn() -> None:
     assert clone(other).fit(X, Y).cv_results_["params"] == ours.cv_results_["params"]
     with pytest.raises(ValueError, match="param_distributions: 'max_depth' must have"):
         clone(other).set_params(param_distributions={"max_depth": 3}).fit(X, Y)
-
-
-def test_short_ranges_are_searched_and_a_parameter_may_be_called_params() -> None:
-    class Named(DecisionTreeClassifier):
-        def __init__(self, params: int = 1) -> None:
-            super().__init__(max_depth=params, random_state=0)
-            self.params = params
-
-    ours = search(Named(), {"params": (1, 6)}, n_iter=3).fit(X, Y)
-    assert all(type(candidate["params"]) is int for candidate in ours.cv_results_["params"])
-    assert ours.study_.trials[0].distributions == {"params": IntDistribution(1, 6)}
 
 
 def test_splits_that_are_drawn_at_every_call_are_drawn_once() -> None:

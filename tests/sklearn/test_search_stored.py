@@ -112,15 +112,6 @@ def test_what_is_stored_is_an_ordinary_study(tmp_path: Path) -> None:
     assert [trial.params for trial in study.trials] == ours.cv_results_["params"]
 
 
-def test_candidates_of_somebody_else_are_evaluated_too(tmp_path: Path) -> None:
-    path, space = tmp_path / "search.db", {"C": loguniform(0.1, 10)}
-    search(path, spaces=space, n_iter=2, study_name="mine").fit(X, Y)
-    optuna.load_study(study_name="mine", storage=f"sqlite:///{path}").enqueue_trial({"C": 1.25})
-    ours = search(path, spaces=space, n_iter=4, study_name="mine").fit(X, Y)
-    assert {"C": 1.25} in ours.cv_results_["params"]
-    assert len(ours.cv_results_["params"]) == 4
-
-
 class Fragile(ClassifierMixin, BaseEstimator):
     """Fails, leaves the process or interrupts it, while a file is there."""
 

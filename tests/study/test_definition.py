@@ -13,10 +13,9 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.distributions import FloatDistribution
 
-from lazybo import Column, Condition, LazySampler, Matern52, Optimizer, Priors, Space, optimize, write_report
-from lazybo.report import predictions
+from lazybo import Column, LazySampler, Matern52, Optimizer, Priors, Space, optimize, write_report
 from lazybo.search import EarlierStudy, Options
 from lazybo.search.acquisition import expected_improvement
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
@@ -75,28 +74,6 @@ def test_reports_show_the_model_of_the_run_also_after_a_resume(options: dict[str
         optimize(bowl, SPACE, n_trials=trials, seed=3, storage=storage, progress=False, sampler=LazySampler(**options))
         study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{storage}")
         assert_same(model_of(study, study.trials).optimizer, replayed(study, seed=3, **options))
-
-
-def test_slices_are_those_of_the_model_of_the_run() -> None:
-    """A run with fixed length scales of 0.1 was explained with learned ones of 0.61."""
-    options = {"lag": None, "kernel": Matern52([0.1, 0.1]), "noise": 1e-6}
-    study = optimize(bowl, SPACE, n_trials=12, seed=0, progress=False, sampler=LazySampler(**options))
-    gp, warping = replayed(study, seed=0, **options).model.surrogate()
-    record = predictions.slices(study)[0]
-    best = study.best_params
-    x = [[(place + 5) / 10, (best["y"] + 5) / 10] for place in record.places]
-    assert record.middle == pytest.approx(warping.inverse(gp.posterior(x).mean).tolist())
-
-
-def test_a_parameter_that_no_trial_has_had_is_part_of_the_model() -> None:
-    space = {"opt": CategoricalDistribution(["a", "b", "c"]), "late": FloatDistribution(0, 1), **SPACE}
-    conditions = {"late": Condition("opt", ("c",))}
-    fixed = [{"opt": "a", "x": 1.0, "y": 2.0}, {"opt": "b", "x": 2.0, "y": 2.0}, {"opt": "a", "x": 4.0, "y": 2.0}]
-    study = optimize(bowl, Space(space, conditions=conditions), initial=fixed, n_trials=3, seed=0, progress=False)
-    assert not any("late" in trial.params for trial in study.trials)
-    model = model_of(study, study.trials)
-    assert list(model.optimizer.space.names) == list(space)
-    assert model.space.conditions == conditions
 
 
 @pytest.mark.parametrize("trials", [3, 12])

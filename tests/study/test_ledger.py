@@ -184,37 +184,6 @@ def test_no_number_is_taken_at_or_beyond_the_end(writer: Ledger, study: optuna.S
     assert len(study.trials) == 1
 
 
-@pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
-@pytest.mark.parametrize("end", [5, 20, inf])
-def test_a_driver_that_loses_every_race_gets_a_needed_number_with_a_proposal_for_it(
-    end: float, writer: Ledger, study: optuna.Study
-) -> None:
-    """Another process takes a number during every proposal, so that no proposal is ever in time."""
-    others = proposals = 0
-
-    def overtaken(number: int) -> dict[str, Any] | None:
-        nonlocal others, proposals
-        proposals += 1
-        assert proposals < 100, "it would never get a number"
-        if number >= end:
-            return None
-        others += 1
-        study.ask(SPACE)
-        return {**PARAMS, "lr": 1e-4 * (1 + number)}
-
-    study.ask(SPACE)
-    entry = writer.begin(0, PARAMS, overtaken, lambda: end, lambda params: {"of": params["lr"]})
-    trials = study.trials
-    assert len(trials) == 1 + others + (entry is not None)
-    if entry is not None:
-        assert entry.number < end
-        trial = trials[entry.number]
-        assert trial.params == entry.params == {**PARAMS, "lr": 1e-4 * (1 + entry.number)}
-        assert (trial.system_attrs["of"], trial.system_attrs[DRIVER_KEY]) == (trial.params["lr"], "me")
-        assert trial.state == TrialState.RUNNING
-    assert entry is not None or end == 5
-
-
 @pytest.mark.parametrize("storage", ["journal", "sqlite"], indirect=True)
 def test_several_drivers_share_the_numbers(study: optuna.Study) -> None:
     errors: list[BaseException] = []

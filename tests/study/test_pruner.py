@@ -124,36 +124,6 @@ def test_a_value_that_is_not_finite_stops_a_training(bad: float) -> None:
     assert trial.should_prune()
 
 
-def test_mirrored_values_are_stopped_at_the_same_steps() -> None:
-    def mirrored(trial: optuna.Trial) -> float:
-        params = {"x": trial.suggest_float("x", 0, 1), "y": trial.suggest_float("y", 0, 1)}
-        for epoch in range(1, EPOCHS + 1):
-            trial.report(-loss(params, epoch), epoch)
-            if epoch < EPOCHS and trial.should_prune():
-                raise optuna.TrialPruned
-        return -loss(params, EPOCHS)
-
-    down = optuna.create_study(sampler=RandomSampler(seed=3), pruner=LazyPruner())
-    down.optimize(objective, n_trials=12)
-    up = optuna.create_study(direction="maximize", sampler=RandomSampler(seed=3), pruner=LazyPruner())
-    up.optimize(mirrored, n_trials=12)
-    assert [trial.last_step for trial in up.trials] == [trial.last_step for trial in down.trials]
-
-
-def test_conditional_parameters_and_parameters_that_appear_late() -> None:
-    def conditional(trial: optuna.Trial) -> float:
-        kind = trial.suggest_categorical("kind", ["a", "b"])
-        x = trial.suggest_float("x", 0, 1)
-        y = trial.suggest_float("y", 0, 1) if kind == "b" else 0.6
-        if trial.number > 5:
-            trial.suggest_int("late", 1, 9)
-        return train({"x": x, "y": y}, trial)
-
-    study = optuna.create_study(sampler=RandomSampler(seed=0), pruner=LazyPruner(max_step=EPOCHS))
-    study.optimize(conditional, n_trials=20)
-    assert any(trial.state == TrialState.PRUNED for trial in study.trials)
-
-
 def test_a_resumed_study_stops_at_the_same_steps(tmp_path: Path) -> None:
     """Each part of the study is run by a new sampler and a new pruner, as after a kill."""
 

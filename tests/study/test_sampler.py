@@ -20,12 +20,10 @@ import pytest
 import sqlalchemy
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers import PartialFixedSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import Condition
-from lazybo.study.attributes import SUGGESTION_KEY, VARIANCE_KEY
+from lazybo.study.attributes import SUGGESTION_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
 from lazybo.study.store import Store
@@ -174,17 +172,6 @@ def test_with_trials_running_the_next_suggestion_after_a_resumption_is_the_same(
             study.tell(trial, None if fails else bowl(trial), state=TrialState.FAIL if fails else None)
 
 
-def test_a_second_process_begins_with_what_was_learned(tmp_path: Path) -> None:
-    storage = f"sqlite:///{tmp_path}/s.db"
-    study = optuna.create_study(study_name="s", sampler=LazySampler(seed=3), storage=storage)
-    study.optimize(bowl, n_trials=20)
-    other = optuna.load_study(study_name="s", sampler=LazySampler(seed=4), storage=storage)
-    other.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-    first, second = (model_of(each).optimizer.planner.state() for each in (study, other))
-    assert second["learned_at"] == first["learned_at"] + 1
-    np.testing.assert_allclose(np.log(second["parameters"]), np.log(first["parameters"]), atol=1.5)
-
-
 def test_what_was_learned_but_cannot_be_read_is_learned_anew(caplog: pytest.LogCaptureFixture) -> None:
     whole = optuna.create_study(sampler=LazySampler(seed=0))
     whole.optimize(bowl, n_trials=10)
@@ -237,29 +224,6 @@ def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture)
     study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
     parameters = model_of(study).optimizer.planner.state()["parameters"]
     np.testing.assert_allclose(np.log(parameters[:3]), np.log(written["parameters"][:3]), atol=1.5)
-
-
-def test_variances_and_pruned_trials_do_not_change_how_a_study_is_resumed(tmp_path: Path) -> None:
-    def noisy(trial: optuna.Trial) -> float:
-        value = bowl(trial)
-        trial.report(2 * value, 1)
-        if trial.number > 5 and value > 8:
-            raise optuna.TrialPruned
-        variance = 0.01 + 0.1 * (trial.number % 3)
-        Store(trial.study).set_trial_attributes(trial._trial_id, {VARIANCE_KEY: variance})
-        return value
-
-    runs = {}
-    for name, steps in (("whole", (22,)), ("parts", (8, 1, 7, 6))):
-        storage = JournalStorage(JournalFileBackend(f"{tmp_path}/{name}"))
-        for trials in steps:
-            sampler = LazySampler(seed=4)
-            optuna.create_study(study_name="s", storage=storage, load_if_exists=True, sampler=sampler).optimize(
-                noisy, n_trials=trials
-            )
-        runs[name] = optuna.load_study(study_name="s", storage=storage).trials
-    assert sum(trial.state == TrialState.PRUNED for trial in runs["whole"]) >= 2
-    assert [trial.params for trial in runs["parts"]] == [trial.params for trial in runs["whole"]]
 
 
 @pytest.mark.parametrize("kernel", ["rbf", 3])
@@ -324,21 +288,6 @@ def test_a_parameter_that_is_there_for_no_reason_is_optional() -> None:
 
 
 # -------------------------------------------------------------------- parallel
-
-
-def test_eight_threads_suggest_no_near_duplicates() -> None:
-    together = threading.Barrier(8)
-
-    def at_once(trial: optuna.Trial) -> float:
-        value = bowl(trial)
-        together.wait(60)
-        return value
-
-    study = optuna.create_study(sampler=LazySampler(seed=0))
-    study.optimize(at_once, n_trials=64, n_jobs=8)
-    assert len(study.trials) == 64
-    assert 1e-4 < nearest_at_once(study.trials) < 10
-    assert study.best_value < 0.1
 
 
 def test_processes_on_one_file_suggest_no_near_duplicates(tmp_path: Path) -> None:

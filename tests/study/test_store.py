@@ -20,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import Condition, Space, optimize, recommend, repair_storage, write_report
-from lazybo.study.databases import all_trials, database_of, file_of, name_of, read_trials
+from lazybo.study.databases import database_of, file_of, name_of, read_trials
 from lazybo.study.definition import Definition, open_study
 from lazybo.study.store import Store, database_url, has_studies, open_storage
 
@@ -314,20 +314,6 @@ def test_trials_that_are_read_at_once_are_those_that_optuna_reads(tmp_path: Path
         read_trials(database, 99)
     study = optuna.create_study(study_name="empty", storage=database)
     assert read_trials(database, Store(study).study_id) == []
-
-
-def test_a_cache_that_was_filled_at_once_sees_what_happens_later(tmp_path: Path) -> None:
-    study = full_study(tmp_path / "a.db")
-    reader = optuna.load_study(study_name="full", storage=open_storage(tmp_path / "a.db"))
-    all_trials(Store(reader).storage, Store(reader).study_id)
-    running = next(trial for trial in study.trials if trial.state == TrialState.RUNNING)
-    study.tell(running.number, [3.0, 4.0])
-    study.add_trial(optuna.trial.create_trial(values=[5.0, 6.0]))
-    found = all_trials(Store(reader).storage, Store(reader).study_id)
-    assert [str(trial) for trial in found] == [str(trial) for trial in reader.get_trials(deepcopy=False)]
-    assert found[running.number].values == [3.0, 4.0]
-    assert found[-1].values == [5.0, 6.0]
-    assert [trial.state for trial in found] == [trial.state for trial in study.trials]
 
 
 def test_a_database_that_is_read_only_is_read_but_not_written(tmp_path: Path) -> None:

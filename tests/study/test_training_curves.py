@@ -14,7 +14,7 @@ from lazybo import Optimizer, Space, recommend
 from lazybo.search import CurveModel
 from lazybo.study.model import StudyModel, model_of
 from lazybo.study.sampler import LazySampler
-from lazybo.study.training_curves import MIN_POINTS, TrainingCurves, _predicted
+from lazybo.study.training_curves import TrainingCurves
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -157,30 +157,6 @@ def test_trials_without_a_curve_are_left_out() -> None:
     assert len(curves) == 0
     assert curves.best is None
     assert curves.forecasts() == {}
-
-
-def test_final_values_may_differ_from_the_last_reported_ones() -> None:
-    """The final value is ten times what was reported last, and a little more."""
-    curves = TrainingCurves(Space(SPACE), "minimize")
-    for i, x in enumerate((0.1, 0.2, 0.5, 0.8, 1.0)):
-        if i == MIN_POINTS - 1:
-            assert curves.forecasts() == {}, "a line through so few points may be anything"
-        curves.add(trial_of(i, x, falling(x), 10 * falling(x)[9] + 1))
-    curves.add(trial_of(5, 0.7, falling(0.7, 4)))
-    forecast = curves.forecasts()[5]
-    assert forecast.value == pytest.approx(10 * falling(0.7)[9] + 1, abs=1.0)
-    assert forecast.variance > 0
-
-
-def test_the_line_has_a_slope_of_at_least_zero_and_grows_uncertain_far_away() -> None:
-    u = np.array([0.0, 1.0, 2.0, 3.0])
-    mean, slope, _ = _predicted(u, -u, 10.0)
-    assert (mean, slope) == (-1.5, 0.0)
-    noisy = u + np.array([0.1, -0.1, -0.1, 0.1])
-    near, far = (_predicted(u, noisy, at)[2] for at in (1.5, 50.0))
-    assert far > 10 * near
-    huge = _predicted(u * 1e307, u * 1e307, 1.5e308)
-    assert all(math.isfinite(number) for number in huge)
 
 
 def test_a_resumed_study_makes_the_same_forecasts() -> None:
