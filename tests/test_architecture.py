@@ -129,6 +129,39 @@ def past_doors_of(path: Path) -> list[str]:
     return [name for names in named for name in names if INSIDE.match(name)]
 
 
+# What is not the optimiser, the study or a run, and its modules.
+PLUG_INS = {
+    "scikit-learn": ("lazybo/sklearn",),
+    "Ray Tune": ("lazybo/ray.py",),
+    "Hydra": ("lazybo/hydra.py", "hydra_plugins"),
+    "trackers": ("lazybo/track",),
+    "cluster engines": (*(f"lazybo/run/engines/{name}.py" for name in ("base", "foreign", "dask", "ray", "mpi")),),
+    "programs": ("lazybo/programs",),
+    "report": ("lazybo/report",),
+    "demonstration": ("lazybo/demo.py",),
+}
+
+
+@pytest.mark.parametrize("plug_in", PLUG_INS)
+def test_a_plug_in_uses_what_outsiders_may_use(plug_in: str) -> None:
+    """Names of lazybo, of doors and of itself."""
+    roots = [ROOT / "src" / path for path in PLUG_INS[plug_in]]
+    files = [file for root in roots for file in (root.rglob("*.py") if root.is_dir() else [root])]
+    own = tuple(path.removesuffix(".py").replace("/", ".") for path in PLUG_INS[plug_in])
+    doors = {f"lazybo.{package}": set(door) for package, door in written().doors().items()}
+    doors["lazybo"] = {*lazybo.__all__, *written().doors()}
+    found = [
+        f"{file.name}: from {node.module} import {each.name}"
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "lazybo"
+        for each in node.names
+        if not f"{node.module}.{each.name}".startswith(own) and each.name not in doors.get(node.module, ())
+    ]
+    assert files
+    assert not found
+
+
 def test_a_name_means_one_thing() -> None:
     modules = Counter(path.stem for path in written().files.values() if path.stem not in EVERYWHERE)
     classes = Counter(name.rpartition(".")[2] for name in written().methods())

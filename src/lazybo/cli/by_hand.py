@@ -158,7 +158,7 @@ def tell(
     seconds: Annotated[float | None, typer.Option(help="How long the experiment took.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="The experiment failed: it has no value.")] = False,
     skip: Annotated[
-        bool, typer.Option("--skip", help="Nobody makes this experiment; nothing is learned of it.")
+        bool, typer.Option("--skip", help="Cancel this experiment: the model learns nothing from it.")
     ] = False,
     correct: Annotated[
         bool, typer.Option("--correct", help="Change a result that was told; the earlier result is kept as well.")

@@ -67,7 +67,7 @@ MAX_TARGET = 1e150
 LEARNING_PER_POINT_CUBED = 10
 ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
-# Drawing particles, and adding rows to each, takes so many times as long; between the draws, their weights learn.
+# Drawing particles and adding rows to each costs this multiple of one fit; between the draws, their weights learn.
 DRAWING = 8
 # While there are few observations, the rows of several particles cost next to nothing, and the kernel is uncertain.
 MOST_PARTICLES = 8

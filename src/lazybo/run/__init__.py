@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from lazybo.run.limits import Tally as Tally
     from lazybo.run.limits import describe_stop as describe_stop
     from lazybo.run.loop import shows_bar as shows_bar
-    from lazybo.run.next_trial import RESUMED as RESUMED
-    from lazybo.run.next_trial import Bracket as Bracket
-    from lazybo.run.next_trial import bracket_for as bracket_for
     from lazybo.run.objective import Call as Call
     from lazybo.run.objective import Given as Given
     from lazybo.run.objective import kfold as kfold
     from lazybo.run.optimizing import optimize as optimize
     from lazybo.run.presence import Process as Process
     from lazybo.run.presence import born as born
+    from lazybo.run.trainings import Trainings as Trainings
     from lazybo.run.trial import DEVICE as DEVICE
     from lazybo.run.trial import Trial as Trial
     from lazybo.run.warm_start import check_initial as check_initial
@@ -46,7 +44,6 @@ else:
         __name__,
         {
             "ADDRESSES": "engines",
-            "Bracket": "next_trial",
             "ByHand": "by_hand",
             "CLUSTERS": "engines",
             "Call": "objective",
@@ -60,17 +57,16 @@ else:
             "Measurement": "by_hand",
             "NothingCompleted": "failure",
             "Process": "presence",
-            "RESUMED": "next_trial",
             "RemoteTrial": "elsewhere",  # what a program needs to be the trial of an evaluation elsewhere
             "RunFailed": "failure",
             "STOPPED_KEY": "limits",
             "StopReason": "limits",
             "TOLD": "by_hand",
             "Tally": "limits",
+            "Trainings": "trainings",  # trainings that another tool runs: report, verdict, which to resume
             "Trial": "trial",
             "TrialPaused": "worker",
             "born": "presence",
-            "bracket_for": "next_trial",
             "check_goals": "goals",
             "check_initial": "warm_start",
             "check_initial_feasible": "warm_start",

@@ -187,7 +187,7 @@ class TrialSource:
         return self._stopping.search_ended is not None or self.left <= self._confirm
 
     def start(self) -> Started | None:
-        """Start a queued, paused or new trial; None if no more are needed, or none as long as others run."""
+        """Start a queued, paused or new trial; None if no more are needed, or while others must finish first."""
         while self._stopping.reason is None:
             if self._shared.elsewhere:
                 self._shared.sync()

@@ -7,11 +7,11 @@ p       position of a step: 1, 2, … for steps at the smallest distance seen   
 t, T    log p, and log p of the last step                                                           scalar
 m       how many curves the process was learned from                                                scalar
 τ       scales: how much a curve changes, compared with what the process expects                    (s,)
-π       how many curves have each scale, as shares                                                  (s,)
+π       share of curves at each scale                                                               (s,)
 ρ       the same for one curve, given its values                                                    (s,)
 ======  ==========================================================================================  ========
 
-Values are warped as ends are spread, since ends are what is forecast; values far outside are compressed. Before that,
+The warp is fitted to final values, which are what is forecast; values far outside are compressed. Before that,
 the median way that completed curves still had to go is subtracted from early values, so that they are not far outside.
 Of each curve some ten values are kept, at geometrically growing steps.
 

@@ -69,7 +69,7 @@ class Output(ABC):
         return given
 
     def rows(self, state: State) -> Index:
-        """The rows in this state; none has failed."""
+        """The rows in this state; never FAILED here."""
         missing = np.isnan(self.values)
         return np.flatnonzero({State.COMPLETE: ~missing, State.PENDING: missing}.get(state, np.zeros(0, dtype=bool)))
 

@@ -52,7 +52,7 @@ EQUAL_MEANS = 1e-3
 # cannot follow for noise. With 0, the recommended configuration was often worse than the best one on such objectives
 # (docs/notebook.md), and its interval too narrow. k measurements weigh as much as k values with this share of signal.
 REAL_SHARE = 0.1
-# Points at a time: bounds the work space to this many columns of K.
+# Batch size: limits memory to this many columns of K.
 BLOCK_POINTS = 512
 # The leader's chance at which the check ends.
 SURE = 0.95

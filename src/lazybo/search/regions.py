@@ -57,7 +57,7 @@ MAX_ROWS = 2**53
 class Region:
     """A box with a search of its own. The records before the serial number ``start`` existed when its round began.
 
-    Those in ``waiting`` had no result then; it is None in states of earlier versions, for those that have none now.
+    Those in ``waiting`` had no result then; it is None when loaded from an old state: then those without a result now.
     """
 
     center: Array

@@ -353,7 +353,7 @@ class Surrogate:
         return fitted.unbuilt(related=related, related_at=len(rows))
 
     def _extend(self, process: Process, fitted: Fitted, targets: Array) -> None:
-        """Add the rows that a process lacks: in chunks those that it was built from, one by one the later ones."""
+        """Add the rows that a process lacks: original rows in chunks, later rows singly."""
         for rows in groups_of_rows(process.n, len(targets), fitted.built_rows):
             points, variances = self._points(rows), self._target_variances(fitted, rows)
             if rows.start < fitted.built_rows:

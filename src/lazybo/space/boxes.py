@@ -5,7 +5,7 @@ import numpy as np
 from lazybo.core import Array
 from lazybo.space.space import Space
 
-# Distances are computed for this many points at a time.
+# Batch size of distances: limits memory.
 CHUNK = 10_000
 
 

@@ -25,7 +25,7 @@ from lazybo.gp import Column
 from lazybo.space.axis import MAX_MOVES, Axis, Perturbation
 from lazybo.space.kinds import Structured
 
-# Features have units in which so many random values have a mean squared distance of 1.
+# Features are scaled to a mean squared distance of 1, using this many random values.
 MEASURED = 256
 
 

@@ -176,7 +176,7 @@ class FeasibleSet:
         return points[:n]
 
     def everything(self, seed: int) -> Array:
-        """All points of the feasible set that are known, (m, d); of a small space really all."""
+        """All known points of the feasible set, (m, d); complete for small spaces."""
         return self._listed if self._space.size <= MAX_LISTED else self._walked(seed)
 
     def left(self, seed: int, taken: int, contain: Callable[[Array], NDArray[np.bool_]]) -> float:

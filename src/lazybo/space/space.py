@@ -60,8 +60,8 @@ class Space:
     - ``beliefs``: where you expect the best values: ``{"lr": lazybo.Belief(around=1e-3, within=3)}``. They guide the
       first suggestions and fade as values arrive.
     - ``optional``: names of parameters that observations may lack for other reasons.
-    - ``features``: a function of a configuration that returns numbers the model sees in addition to the parameters, and
-      not in addition to, but ``instead_of`` those with these names.
+    - ``features``: a function of a configuration that returns extra inputs of the model. ``instead_of`` names the
+      parameters that they replace.
     - ``canonical``: a function of a configuration that returns a key. Configurations with equal keys are equivalent:
       only one of them is suggested, and what was measured for one holds for all. If it returns the configuration that
       stands for the equivalent ones, a dict, the model also knows which others are near it.

@@ -130,7 +130,7 @@ class Unannounced:
 
 
 class StudyReader(Generic[_T]):
-    """The trials of one study as a sampler or pruner has read them, and what it has made of them (``state``).
+    """The trials of one study as a sampler or pruner has read them, and derived ``state``.
 
     Hold the lock to read or change it, except for ``own``. If the study was deleted and its number is used again, the
     state is made again.

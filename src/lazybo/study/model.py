@@ -92,7 +92,7 @@ class StudyModel:
         """Observe the trials that finished; those that run or will run again with known parameters become pending.
 
         Rows are in the order of numbers. Curves are in the order in which trials ended or were last paused, which is
-        another one if trainings are paused. Both are those of a run that saw all of it happen.
+        another one if trainings are paused. Both are the same as in an uninterrupted run.
         """
         news = [trial for trial in self._feed.news(trials) if trial.number != except_number]
         if any(PAUSE_KEY in trial.system_attrs for trial in news):

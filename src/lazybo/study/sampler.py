@@ -297,7 +297,7 @@ def _drawn(space: Space, rng: np.random.Generator, *, most: bool) -> Array:
 
 def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, asked: BaseDistribution) -> str:
     """Why a parameter that earlier trials had is sampled independently, and what that means."""
-    end = "This is said once for each parameter; warn_independent_sampling=False turns it off."
+    end = "Shown once for each parameter; warn_independent_sampling=False turns it off."
     if known != asked:
         return (
             f"Trial {trial.number}: the range of {name!r} changes between trials. The model suggests from the range of "

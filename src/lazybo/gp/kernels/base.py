@@ -49,7 +49,7 @@ INACTIVE_LABEL = -1.0
 MAX_CORNERS = 64
 # The smallest length scale.
 MIN_LENGTH_SCALE = 1e-300
-# A prior mean is evaluated at this many points at a time, to limit temporary memory.
+# Batch size of a prior mean: limits memory.
 BLOCK_POINTS = 256
 
 
