@@ -33,7 +33,7 @@ def test_the_space_is_guessed_from_values(tmp_path: Path, values: list, kind: st
     assert getattr(trial.distributions["p"], "log", None) == log
 
 
-def run(trainings: Trainings, keys: list[str], n: int, *, can_pause: bool = True) -> dict[str, int]:
+def run(trainings: Trainings, keys: list[str], *, can_pause: bool = True) -> dict[str, int]:
     """Run trainings one at a time, as a tool with one worker does; their steps."""
     pending, paused, steps = list(keys), list[str](), dict.fromkeys(keys, 0)
     while pending or paused:
@@ -65,7 +65,7 @@ def test_good_trainings_reach_the_last_step_and_bad_ones_do_not(tmp_path: Path, 
     keys = [str(i) for i in np.random.default_rng(0).permutation(16)]
     for key in keys:
         trainings.note(key, {"rate": 10.0 ** -int(key)})
-    steps = run(trainings, keys, 16, can_pause=can_pause)
+    steps = run(trainings, keys, can_pause=can_pause)
     assert steps["0"] == 20 or not can_pause
     assert sum(steps.values()) < 16 * 20 * 0.7
     assert max(steps.values()) == 20

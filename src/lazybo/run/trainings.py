@@ -28,9 +28,7 @@ from lazybo.study import (
     Store,
     is_paused,
     open_alone,
-    params_in,
     paused_step,
-    point_in,
     state_of,
 )
 
@@ -170,10 +168,7 @@ class Trainings:
         """The paused training that the model prefers to a new one with these parameters."""
         known = [each for each in map(self._recorded, paused) if each is not None]
         curves = self._pruner.curves(self.study, known[0]) if known else None
-        if curves is None:
-            return None
-        fits = new is not None and point_in(curves.space, new) is not None
-        return curves.best_to_resume(known, params_in(curves.space.distributions, new) if fits and new else None)
+        return None if curves is None else curves.best_to_resume(known, new)
 
     # -------------------------------------------------------------------- the study
 

@@ -76,10 +76,8 @@ if TYPE_CHECKING:
     from lazybo.study.trial import metrics_of as metrics_of
     from lazybo.study.trial import most_promising as most_promising
     from lazybo.study.trial import names_of as names_of
-    from lazybo.study.trial import params_in as params_in
     from lazybo.study.trial import paused_step as paused_step
     from lazybo.study.trial import paused_trials as paused_trials
-    from lazybo.study.trial import point_in as point_in
     from lazybo.study.trial import point_of as point_of
     from lazybo.study.trial import resume as resume
     from lazybo.study.trial import seconds_of as seconds_of
@@ -151,10 +149,8 @@ else:
             "open_study": "definition",
             "options_digest": "definition",
             "options_of": "definition",
-            "params_in": "trial",
             "paused_step": "trial",
             "paused_trials": "trial",
-            "point_in": "trial",
             "point_of": "trial",
             "read_earlier": "definition",
             "repair_storage": "store",

@@ -23,7 +23,7 @@ from lazybo.core import Array
 from lazybo.search import CurveModel, Forecast
 from lazybo.space import Space
 from lazybo.study.feed import Feed
-from lazybo.study.trial import ended_at, is_paused, point_in
+from lazybo.study.trial import ended_at, is_paused, params_in, point_in
 
 # Random configurations that represent a new trial.
 RANDOM_POINTS = 32
@@ -241,12 +241,14 @@ class TrainingCurves:
     def best_to_resume(self, paused: Sequence[FrozenTrial], proposal: Mapping[str, Any] | None) -> FrozenTrial | None:
         """The paused trial with the highest expected improvement per remaining step, if above a new trial's.
 
-        The new trial has the parameters of the proposal; None if there will be none. Trials that are more likely than
-        not to end behind the best finished one stay paused.
+        The new trial has the parameters of the proposal; None if there will be none, or if it is from another space.
+        Trials that are more likely than not to end behind the best finished one stay paused.
         """
         if self.best is None:
             return None
-        found, most = None, 0.0 if proposal is None else self.of_configuration(proposal, self.best)
+        found, most = None, 0.0
+        if proposal is not None and point_in(self.space, proposal) is not None:
+            most = self.of_configuration(params_in(self.space.distributions, proposal), self.best)
         for trial in paused:
             forecast = self.forecast(trial)
             if forecast is None or forecast.below(self.best) < CHANCE:
