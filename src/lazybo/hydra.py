@@ -20,6 +20,6 @@ def trial() -> Trial:
         return Trial(0, {})
     with codec.readable(f"the file {place!r} of a sweep", "start the sweep again: a job cannot outlive it"):
         try:
-            return RemoteTrial.from_json(Path(place).read_text(encoding="utf-8")).trial()
+            return RemoteTrial.taken(Path(place).read_text(encoding="utf-8"))
         except OSError as error:
             raise ValueError(error.strerror) from None

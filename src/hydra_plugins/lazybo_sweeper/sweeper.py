@@ -236,12 +236,12 @@ class LazySweeper(Sweeper):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         host = "127.0.0.1" if type(self._launcher).__name__ in LOCAL else socket.gethostname()
         contact = self._folder.absolute() / f".trial {trial.number}.json"
-        with RemoteTrial.of(trial, host) as remote:
+        with RemoteTrial.offered(trial, host) as text:
             try:
                 with self._writing():
                     contact.unlink(missing_ok=True)
                     with os.fdopen(os.open(contact, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                        file.write(remote.to_json())
+                        file.write(text)
                 told = f"++hydra.job.env_set.{VARIABLE}='{contact}'"
                 (job,) = self._launcher.launch([[*overrides, told]], initial_job_idx=trial.number)
             finally:

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from lazybo.run.by_hand import TOLD as TOLD
     from lazybo.run.by_hand import ByHand as ByHand
     from lazybo.run.by_hand import Measurement as Measurement
+    from lazybo.run.channel import RemoteTrial as RemoteTrial
     from lazybo.run.devices import Claim as Claim
     from lazybo.run.devices import parse_devices as parse_devices
-    from lazybo.run.elsewhere import RemoteTrial as RemoteTrial
     from lazybo.run.engines import ADDRESSES as ADDRESSES
     from lazybo.run.engines import CLUSTERS as CLUSTERS
     from lazybo.run.engines import LOCAL as LOCAL
@@ -57,7 +57,7 @@ else:
             "Measurement": "by_hand",
             "NothingCompleted": "failure",
             "Process": "presence",
-            "RemoteTrial": "elsewhere",  # what a program needs to be the trial of an evaluation elsewhere
+            "RemoteTrial": "channel",  # what a program needs to be the trial of an evaluation elsewhere
             "RunFailed": "failure",
             "STOPPED_KEY": "limits",
             "StopReason": "limits",

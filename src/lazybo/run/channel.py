@@ -6,6 +6,7 @@ connection is authenticated with a secret that only the driver's tasks carry.
 
 import contextlib
 import copy
+import json
 import math
 import pickle
 import secrets
@@ -27,6 +28,7 @@ from optuna.trial import FrozenTrial, Trial
 from lazybo.run import plain
 from lazybo.run.forwarded import READS, WRITES, callers, cannot_stop, make_forwarded
 from lazybo.run.trial import DEVICE, Reporter, suggested
+from lazybo.run.trial import Trial as ObjectiveTrial
 from lazybo.study import Store, open_ledger, with_retries
 
 # Seconds between two writes of intermediate values.
@@ -381,6 +383,24 @@ def listening(reporter: Reporter, host: str, limits: ConnectionLimits | None = N
         finally:
             listener.close()
             accepting.join(timeout=5)
+
+
+class RemoteTrial:
+    """A trial in a program that is no worker of ours, by a text that must stay secret."""
+
+    @staticmethod
+    @contextlib.contextmanager
+    def offered(trial: ObjectiveTrial, host: str) -> Iterator[str]:
+        """The text for a trial of this process, which is reached under ``host`` inside this block."""
+        assert trial._reporter is not None, "an evaluation reports to its driver"
+        with listening(trial._reporter, host) as remote:
+            yield json.dumps([remote.address, remote.secret.hex(), trial.number, trial.params])
+
+    @staticmethod
+    def taken(text: str) -> ObjectiveTrial:
+        """The trial; it connects with its first report."""
+        (host, port), secret, number, params = json.loads(text)
+        return ObjectiveTrial(number, params, RemoteReporter((host, port), bytes.fromhex(secret)))
 
 
 class _Listener:
