@@ -23,7 +23,7 @@ PACKAGE = ROOT / "src" / "lazybo"
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
     "modules": 147,
-    "lines": 36_883,
+    "lines": 36_880,
     "lines of a module": 520,
     "modules in an import chain": 18,
     "methods of a class": 25,
@@ -33,8 +33,8 @@ LIMITS = {
     "modules visited by optimize": 69,
 }
 # Names at a door, and at all doors together. Those that still have more may only lose some.
-MOST_NAMES, ALL_NAMES = 12, 245
-NAMES = {"gp": 63, "run": 36, "space": 42, "study": 80}
+MOST_NAMES, ALL_NAMES = 12, 241
+NAMES = {"gp": 63, "run": 34, "space": 42, "study": 78}
 # Imports past a door, by tests of other packages and benchmarks.
 PAST_DOORS_INSIDE, PAST_DOORS = 2, 47
 # How often a name may be used for a module or a class. Files of these names are in every package.
