@@ -9,7 +9,8 @@ export OPENBLAS_NUM_THREADS := 1
 # Tests start many processes: compiled modules are kept, even if the environment says otherwise.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz test-extra test-lowest test-portable package test-package lint format docs bench peers clean
+.PHONY: demo test fuzz test-extra test-lowest test-portable package test-package lint format docs bench peers \
+	environments clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m lazybo.demo
@@ -25,7 +26,7 @@ fuzz: $(VENV)/.dev
 
 # Tests that need torch, Dask, Ray, MPI, PostgreSQL, Jupyter or a browser (Chromium), in a second environment.
 test-extra: $(VENV)-extra/.installed
-	$(VENV)-extra/bin/python -m pytest -m extra
+	$(VENV)-extra/bin/python -m pytest -m extra --numprocesses=auto --dist=loadgroup
 	SCIPY_ARRAY_API=1 $(VENV)-extra/bin/python -m pytest -m array_api tests/sklearn
 
 # A quick part of the tests with the lowest versions of all dependencies that pyproject.toml allows.
@@ -34,7 +35,7 @@ test-lowest: $(VENV)-lowest/.installed
 LOWEST_TESTS ?= tests/core/test_blas.py tests/gp/test_cholesky.py tests/gp/test_gp.py \
 	tests/search/test_optimizer.py tests/search/test_saved.py tests/study/test_sampler.py tests/study/test_store.py \
 	tests/study/test_journal.py tests/study/test_ledger.py tests/run/test_optimize.py tests/run/test_executors.py \
-	tests/cli/test_cli.py tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
+	tests/cli/test_objectives.py tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
 
 # The tests that compute most, as on another processor: Prescott, Nehalem, Haswell or Zen, by default one that is not this
 # machine's. For everything: make test-portable PROCESSOR=Zen PORTABLE_TESTS=tests, or with `make test-extra`:
@@ -58,10 +59,11 @@ dist/.checked: $(VENV)-package/.installed README.md CHANGELOG.md $(shell find sr
 
 # The wheel in an environment with the newest versions of its dependencies and nothing else; also with another PYTHON.
 test-package: package
-	rm -rf $(VENV)-bare
-	$(PYTHON) -m venv $(VENV)-bare
-	$(VENV)-bare/bin/python -m pip install --quiet dist/*.whl
-	$(VENV)-bare/bin/python tools/check_installed.py
+	rm -rf $(BARE)
+	$(PYTHON) -m venv $(BARE)
+	$(BARE)/bin/python -m pip install --quiet dist/*.whl
+	$(BARE)/bin/python tools/check_installed.py
+BARE ?= $(VENV)-bare
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -94,8 +96,11 @@ peers: $(PEERS:%=.venv-peer-%/.installed)
 	touch $@
 
 clean:
-	rm -rf site dist $(VENV) $(VENV)-extra $(VENV)-bench $(VENV)-docs $(VENV)-lowest $(VENV)-package $(VENV)-bare \
+	rm -rf site dist $(VENV) $(VENV)-extra $(VENV)-bench $(VENV)-docs $(VENV)-lowest $(VENV)-package $(VENV)-bare* \
 		.venv-peer-* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# All environments of .ci/run but the first one, in the order in which it needs them.
+environments: $(VENV)-extra/.installed $(VENV)-docs/.installed $(VENV)-lowest/.installed $(VENV)-package/.installed
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -32,6 +32,12 @@ LONG = ("test_documents.py", "test_benchmarks.py", "test_examples.py")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
+    for item in items:
+        if item.get_closest_marker("extra"):
+            # Fixtures of a module start clusters, servers and browsers: one process has all tests of a file, and one has
+            # all that start Ray.
+            ray = any(word in item.nodeid.lower() for word in ("ray", "cluster"))
+            item.add_marker(pytest.mark.xdist_group("ray" if ray else item.path.name))
 
 
 @pytest.fixture
