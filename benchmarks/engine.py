@@ -20,8 +20,7 @@ from scipy.linalg import blas, lapack
 from benchmarks.paper.levy import algorithm2
 from benchmarks.timing import alternate
 from lazybo import GrowingCholesky, LazyGP, Matern52
-from lazybo.gp import prior_kernel, standardize
-from lazybo.gp.fit import learn
+from lazybo.gp import Priors, Targets
 
 NOISE = 1e-4
 BLOCK = 20
@@ -149,10 +148,10 @@ def learning(sizes: tuple[int, ...] = (100, 1000, 5000)) -> list[dict[str, Any]]
     for n in sizes:
         rng = np.random.default_rng(n)
         x = rng.random((n, 5))
-        gp = LazyGP(*prior_kernel(Matern52(np.ones(5))), transform=standardize)
+        gp = LazyGP(*Priors().start(Matern52(np.ones(5))), transform=Targets.standardized)
         gp.append(x, np.sin(5 * x[:, 0]) + x[:, 1] ** 2 + 0.01 * rng.standard_normal(n))
         start = time.perf_counter()
-        learned = learn(gp)
+        learned = gp.learn()
         rows.append({"n": n, "seconds": time.perf_counter() - start, "evaluations": learned.evaluations})
     return rows
 
@@ -168,7 +167,7 @@ def memory(n: int = 10_000) -> dict[str, Any]:
 def grow(n: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     baseline = peak_gigabytes()
-    gp = LazyGP(Matern52(np.full(5, 0.5)), NOISE, transform=standardize)
+    gp = LazyGP(Matern52(np.full(5, 0.5)), NOISE, transform=Targets.standardized)
     for start, stop in pairwise((*range(0, n, 500), n)):
         x = rng.random((stop - start, 5))
         gp.append(x, x.sum(axis=1))

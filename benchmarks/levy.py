@@ -12,8 +12,7 @@ import numpy as np
 from benchmarks.optimizers import lazybo
 from benchmarks.problems import levy
 from benchmarks.runner import play
-from lazybo.core import texts
-from lazybo.gp import Lag
+from lazybo.core import Lag, texts
 
 LAGS: tuple[Lag, ...] = (1, 3, 10, None, "auto")
 TARGETS = (1.0, 0.1, 0.01)

@@ -27,7 +27,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from benchmarks.optimizers import OPTIMIZERS, Peer, lazybo
 from benchmarks.problems import levy
 from benchmarks.runner import append, play
-from lazybo.gp import is_due
+from lazybo.gp import Learner
 
 RESULTS = Path(__file__).parent / "results" / "overhead.csv"
 FIELDS = ("n", "parameters", "optimizer", "ms", "mean_ms", "steps", "peak_mb")
@@ -43,7 +43,7 @@ COMMAND = [sys.executable, "-m", "benchmarks.overhead"]
 
 def steps_from(n: int) -> int:
     """How many steps to measure: at least as many as from one learning with n observations to the next."""
-    return max(STEPS, next(k for k in range(1, sys.maxsize) if is_due("auto", n, n + k)))
+    return max(STEPS, next(k for k in range(1, sys.maxsize) if Learner().is_due(n, n + k)))
 
 
 def serve(name: str, n: int, dim: int, *, cpu: bool) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 from benchmarks import trainings
 from benchmarks.paper.tables import markdown
 from lazybo import Column, Priors, Space
-from lazybo.gp import Data, kernel_for, maximum_a_posteriori, prior_kernel, warping
+from lazybo.core import Array
+from lazybo.gp import Kernel, Learner, Warping
 
 # Configurations of a task for the first table, and for the second one.
 MANY, FEW = 50, 25
@@ -31,6 +32,9 @@ KINDS: dict[Kind, str] = {
     (True, False): "whole",
     (True, True): "whole, log",
 }
+
+
+Data = tuple[Array, Array, Array]  # points, targets, known variances
 
 
 def kind_of(distribution: object) -> Kind | None:
@@ -49,15 +53,16 @@ def tasks(count: int, draws: int) -> Iterator[tuple[str, list[Kind | None], Spac
             errors = training.errors(rows)
             if np.ptp(errors) > 0:
                 points = np.array([space.encode(training.params(row)) for row in rows])
-                yield name.partition("-")[0], kinds, space, Data(points, warping(errors)(errors), np.zeros(count))
+                data = points, Warping.fit("warped", errors)(errors), np.zeros(count)
+                yield name.partition("-")[0], kinds, space, data
 
 
 def length_scales(draws: int) -> dict[Kind, dict[str, float]]:
     """The median length scale of each kind in each family, as a share of √d."""
     found: dict[Kind, dict[str, list[float]]] = {kind: defaultdict(list) for kind in KINDS}
     for family, kinds, space, data in tasks(MANY, draws):
-        kernel, noise = prior_kernel(kernel_for(None, [Column(each.categories) for each in space.columns]), WIDE)
-        learned = maximum_a_posteriori(data, kernel, noise, WIDE, first=True)
+        kernel, noise = WIDE.start(Kernel.chosen(None, [Column(each.categories) for each in space.columns]))
+        learned = Learner(WIDE).best(kernel, noise, *data, first=True)
         for kind, scale in zip(kinds, learned.kernel.length_scales / np.sqrt(space.dim), strict=True):
             if kind is not None:
                 found[kind][family].append(float(scale))
@@ -85,8 +90,8 @@ def gains(scales: Mapping[Kind, Mapping[str, float]], draws: int) -> dict[float,
 
 def log_posterior(columns: list[Column], data: Data) -> float:
     """The log evidence at the most probable parameters, with the volume of their mode (Laplace)."""
-    kernel, noise = prior_kernel(kernel_for(None, columns), USUAL)
-    return maximum_a_posteriori(data, kernel, noise, USUAL, first=True).log_posterior
+    kernel, noise = USUAL.start(Kernel.chosen(None, columns))
+    return Learner(USUAL).best(kernel, noise, *data, first=True).log_posterior
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from optuna.distributions import FloatDistribution
 
 from lazybo import Matern52, Priors
-from lazybo.gp import Lag
+from lazybo.core import Lag
 from lazybo.search.acquisition import log_expected_improvement
 
 Row = dict[str, str]

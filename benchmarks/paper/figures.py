@@ -21,7 +21,7 @@ from benchmarks.paper.common import LABELS, NOISE, XI, read_rows, unit_kernel
 from lazybo import LazyGP
 from lazybo.core import Array, codec
 from lazybo.demo import levy as demo_levy
-from lazybo.gp import standardize
+from lazybo.gp import Targets
 from lazybo.search.acquisition import expected_improvement
 
 COLOURS = {"naive": "#d95f02", "lazy": "#1f78b4", "ours": "#33a02c", "lag3": "#7570b3", "algorithm2": "#666666"}
@@ -126,7 +126,7 @@ def illustration() -> Illustration:
     rng = np.random.default_rng(SEED)
     points = np.sort(rng.random(SEED_POINTS))
     values = negative_levy(points)
-    gp = LazyGP(unit_kernel(levy.space(1)), NOISE, transform=standardize)
+    gp = LazyGP(unit_kernel(levy.space(1)), NOISE, transform=Targets.standardized)
     gp.append(points[:, None], values)
     grid = np.linspace(0.0, 1.0, GRID)
     mean, variance = gp.posterior(grid[:, None])

@@ -28,10 +28,9 @@ from benchmarks.paper.common import (
     unit_kernel,
 )
 from lazybo import GrowingCholesky, LazyGP, Optimizer, Suggestion
-from lazybo.core import Array
+from lazybo.core import Array, Lag
 from lazybo.demo import levy
-from lazybo.gp import WARPINGS, Lag, Targets, is_due
-from lazybo.gp.fit import learn
+from lazybo.gp import Learner, Targets, Warping
 from lazybo.search.acquisition import expected_improvement
 
 BOUND = 10.0
@@ -78,11 +77,10 @@ class PaperSearch:
         self._names = list(space)
         self._low = np.array([d.low for d in space.values()])
         self._width = np.array([d.high - d.low for d in space.values()])
-        self._lag, self._priors = options["lag"], options["priors"]
-        warp = WARPINGS[options["value_transform"]]
+        self._learner = Learner(options["priors"], options["lag"])
 
         def transform(y: Array) -> Targets:
-            warping = warp(y)
+            warping = Warping.fit(options["value_transform"], y)
             shift, above = warping.inverse(np.array([0.0, 1.0]))  # both of the paper's warpings are linear
             return Targets(warping(y), float(shift), float(above - shift))
 
@@ -101,8 +99,8 @@ class PaperSearch:
 
     def ask(self) -> Suggestion:
         """Suggest the point with the largest expected improvement that the search finds."""
-        if is_due(self._lag, self._learned_at, self._gp.n):
-            learn(self._gp, self._priors)
+        if self._learner.is_due(self._learned_at, self._gp.n):
+            self._gp.learn(self._learner.priors)
             self._learned_at = self._gp.n
         x = self._search()
         number = self._gp.n

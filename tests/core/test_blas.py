@@ -133,15 +133,12 @@ def test_every_entry_point_has_the_limit() -> None:
 import optuna
 from optuna.distributions import FloatDistribution
 import lazybo
-from lazybo import LazyGP, Matern52
-from lazybo.gp.fit import learn
-from lazybo.gp.priors import prior_kernel
+from lazybo import GrowingCholesky, LazyGP, Matern52, Priors
 from lazybo.report import predictions
 from lazybo.report.predictions import advise
 from lazybo.search.optimizer import Optimizer
 from lazybo.sklearn import LazyGPRegressor
 from lazybo.study.sampler import LazySampler
-from lazybo.gp.cholesky import GrowingCholesky
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 seen = []
@@ -163,7 +160,7 @@ rng = np.random.default_rng(0)
 x, u = rng.random((12, 2)), rng.random((3, 2))
 y = x.sum(axis=1)
 kernel = Matern52(np.ones(2))  # no linear algebra yet
-gp = LazyGP(*prior_kernel(kernel))
+gp = LazyGP(*Priors().start(kernel))
 regressor = LazyGPRegressor(random_state=0)
 space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
 optimizer = Optimizer(space, seed=0)
@@ -195,7 +192,7 @@ entry_points = {
     "gp.append, pending": lambda: gp.append(u, np.full(3, np.nan)),
     "process.alpha": lambda: gp.process.alpha,
     "gp.set_parameters": lambda: gp.set_parameters(kernel, 0.1),
-    "fit.learn": lambda: learn(gp),
+    "fit.learn": lambda: gp.learn(),
     "regressor.fit": lambda: regressor.fit(x, y),
     "regressor.partial_fit": lambda: regressor.partial_fit(u, u.sum(axis=1)),
     "regressor.predict": lambda: regressor.predict(u, return_std=True),

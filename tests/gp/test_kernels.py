@@ -13,7 +13,7 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from lazybo.gp.fit import learn
-from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52, kernel_for
+from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52
 from lazybo.gp.kernels.base import as_kernel, upper
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.marginal import evidence
@@ -136,7 +136,7 @@ class TestEveryKernel:
     def test_it_is_a_kernel_with_a_name(self, make: Make, rng: np.random.Generator) -> None:
         kernel = make(rng, MIXED)
         assert as_kernel(kernel) is kernel
-        assert type(kernel_for(kernel.name, MIXED)) is type(kernel)
+        assert type(Kernel.chosen(kernel.name, MIXED)) is type(kernel)
         assert len(kernel.layout) == len(kernel.theta)
         assert kernel.ranges.shape == (kernel.dim,) == (len(kernel.columns),)
         with pytest.raises(ValueError, match="U must have"):
@@ -339,7 +339,7 @@ def test_the_share_of_a_sum_is_learned_and_a_sum_is_predicted_from_few_points(rn
 
     errors = {}
     for name in KERNELS:
-        gp = LazyGP(*prior_kernel(kernel_for(name, (NUMERIC,) * 6)), transform=standardize)
+        gp = LazyGP(*prior_kernel(Kernel.chosen(name, (NUMERIC,) * 6)), transform=standardize)
         gp.append(x, f(x))
         learn(gp)
         errors[name] = np.abs(gp.posterior(u).mean - f(u)).mean()
@@ -374,12 +374,12 @@ def test_a_share_lies_between_0_and_1(share: object) -> None:
 @pytest.mark.parametrize("kernel", ["rbf", 3, Matern, Column()])
 def test_what_is_no_kernel_is_refused(kernel: object) -> None:
     with pytest.raises(ValueError, match="kernel"):
-        kernel_for(kernel, (NUMERIC,))  # type: ignore[arg-type]
+        Kernel.check_choice(kernel)
 
 
 def test_a_kernel_of_other_columns_is_refused() -> None:
     with pytest.raises(ValueError, match="columns of the space"):
-        kernel_for(Matern52([1.0]), (CHOICE,))
+        Kernel.chosen(Matern52([1.0]), (CHOICE,))
 
 
 def test_a_column_needs_a_number_of_choices() -> None:

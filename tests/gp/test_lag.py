@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
-from lazybo.gp.fit import check_lag, is_due, learning_work
+from lazybo.core import checks
+from lazybo.gp.fit import is_due, learning_work
 
 
 def steps(lag: object, upto: int) -> list[int]:
     learned, at = [], 0
     for n in range(1, upto + 1):
-        if is_due(check_lag(lag), at, n):
+        if is_due(checks.check_lag(lag), at, n):
             learned.append(n)
             at = n
     return learned
@@ -39,4 +40,4 @@ def test_auto_depends_on_counts_alone_and_a_block_may_pay_at_once() -> None:
 @pytest.mark.parametrize("lag", [0, -1, 1.5, True, "often", [1]])
 def test_a_wrong_lag_is_refused(lag: object) -> None:
     with pytest.raises(ValueError, match="lag must be"):
-        check_lag(lag)
+        checks.check_lag(lag)

@@ -15,7 +15,7 @@ def test_no_repeats_say_nothing() -> None:
     repeats = repeats_of(np.array([1.0, 2.0, NAN]), [])
     assert not repeats.differ
     assert not repeats.agree
-    assert Priors().given(repeats) == Priors()
+    assert Priors().after(repeats) == Priors()
 
 
 def test_repeats_without_a_value_do_not_count() -> None:
@@ -48,16 +48,16 @@ def test_the_estimate_of_the_log_variance_is_unbiased(count: int, variance: floa
 
 
 def test_equal_repeats_exclude_noise_and_different_ones_measure_it() -> None:
-    proven = Priors().given(Repeats(1, 0.0))
+    proven = Priors().after(Repeats(1, 0.0))
     assert len(proven.hypotheses()) == 1
     assert proven.noise_limit == NOISY
-    measured = Priors().given(Repeats(200, 200 * 0.03))
+    measured = Priors().after(Repeats(200, 200 * 0.03))
     assert len(measured.hypotheses()) == 1
     assert measured.noise == pytest.approx(0.03, rel=0.2)
-    assert Priors().given(Repeats(1, 0.03)).noise_spread > 1.0, "one repeat measures little"
+    assert Priors().after(Repeats(1, 0.03)).noise_spread > 1.0, "one repeat measures little"
 
 
 def test_a_fixed_or_excluded_noise_stays_as_it_is() -> None:
     for priors in (Priors(noise_spread=0.0), Priors(noisy_odds=0.0)):
-        assert priors.given(Repeats(3, 1.0)) == priors
+        assert priors.after(Repeats(3, 1.0)) == priors
         assert len(priors.hypotheses()) == 1

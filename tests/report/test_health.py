@@ -9,7 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import create_trial
 
 from lazybo import Matern52, Space
-from lazybo.gp import Posterior, Process, warping
+from lazybo.gp import Posterior, Process, Warping
 from lazybo.report import health
 from lazybo.report.facts import content_of
 from lazybo.report.predictions import Noise, Quality, quality_of
@@ -145,7 +145,7 @@ def test_quality_is_that_of_models_refitted_without_each_value(sign: float) -> N
     rng = np.random.default_rng(5)
     x = rng.random((25, 1))
     y = np.sin(6 * x[:, 0]) + 0.1 * rng.standard_normal(25)
-    warp = warping(sign * y)
+    warp = Warping.fit("warped", sign * y)
     kernel, noise = Matern52(np.array([0.3])), 0.02
 
     def process_of(rows: list[int]) -> Process:

@@ -13,11 +13,12 @@ from optuna.distributions import FloatDistribution
 from scipy.stats import multivariate_normal
 
 from lazybo import Matern52, Optimizer, Priors, Space
-from lazybo.gp import Data, EarlierTasks, PriorMean, Process, Task, kernel_for, maximum_a_posteriori, portfolio
+from lazybo.gp import EarlierTasks, Kernel, Learner, Process, Task
 from lazybo.gp import earlier as model_earlier
 from lazybo.gp.earlier import RESIDUALS
-from lazybo.gp.fit import learn_together
+from lazybo.gp.fit import Data, learn_together
 from lazybo.gp.kernels import AdditiveMatern52
+from lazybo.gp.kernels.base import PriorMean
 from lazybo.search.decide import CONTROL
 from lazybo.search.earlier import EarlierStudy, fitting, say, thinned
 from lazybo.search.planner import EARLIER_STARTUP
@@ -95,9 +96,9 @@ def test_its_gradient_is_that_of_finite_differences(rng: np.random.Generator) ->
 
 def test_one_task_is_learned_as_alone(rng: np.random.Generator) -> None:
     x = rng.random((20, 2))
-    data, kernel = Data(x, np.sin(4 * x[:, 0]) + x[:, 1], np.zeros(20)), kernel_for(None, [*space_columns()])
+    data, kernel = Data(x, np.sin(4 * x[:, 0]) + x[:, 1], np.zeros(20)), Kernel.chosen(None, [*space_columns()])
     together = learn_together([data], kernel)
-    alone = maximum_a_posteriori(data, together.kernel, together.noise)
+    alone = Learner().best(together.kernel, together.noise, *data)
     assert together.log_posterior == pytest.approx(alone.log_posterior, abs=0.05)
 
 
@@ -111,7 +112,7 @@ def tasks_of(rng: np.random.Generator, count: int = 3, n: int = 12) -> EarlierTa
         x = rng.random((n, 2))
         t = np.sin(3 * x[:, 0] + 0.3 * i) + x[:, 1]
         tasks.append(Task(f"task {i}", x, (t - t.mean()) / t.std()))
-    return EarlierTasks(tasks, kernel_for(None, space_columns()))
+    return EarlierTasks(tasks, Kernel.chosen(None, space_columns()))
 
 
 def test_the_means_of_tasks_are_those_of_their_processes(rng: np.random.Generator) -> None:
@@ -170,7 +171,7 @@ def test_the_task_that_fits_gets_the_weight(rng: np.random.Generator) -> None:
     for phase in (0.0, 1.5, 3.0):
         x = rng.random((40, 2))
         tasks.append(Task(f"phase {phase}", x, wave(x, phase)))
-    earlier = EarlierTasks(tasks, kernel_for(None, space_columns()))
+    earlier = EarlierTasks(tasks, Kernel.chosen(None, space_columns()))
     x = rng.random((15, 2))
     related = earlier.related(x, 100.0 + 3.0 * wave(x, 1.5), earlier.means(x))
     assert related.shares.argmax() == 1
@@ -195,8 +196,8 @@ def test_a_portfolio_serves_all_tasks() -> None:
         Task("left", line, (line[:, 0] - 0.2) ** 2 * 10 - 1),
         Task("right", line, (line[:, 0] - 0.9) ** 2 * 10 - 1),
     ]
-    chosen = portfolio([EarlierTasks(tasks, kernel_for(None, columns))], line, 3)[:, 0]
-    naive = _naive_portfolio(EarlierTasks(tasks, kernel_for(None, columns)).means(line), 3)
+    chosen = EarlierTasks.portfolio([EarlierTasks(tasks, Kernel.chosen(None, columns))], line, 3)[:, 0]
+    naive = _naive_portfolio(EarlierTasks(tasks, Kernel.chosen(None, columns)).means(line), 3)
     np.testing.assert_array_equal(chosen, line[naive, 0])
 
 

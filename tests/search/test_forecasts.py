@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lazybo import Optimizer
-from lazybo.gp import NOISY
+from lazybo.gp import Priors
 from lazybo.search.optimizer import Suggestion
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -110,12 +110,12 @@ def test_forecasts_of_repeats_do_not_count_as_noise() -> None:
     optimizer.forecast(pending, 3.0, 0.1)
     assert not optimizer.model.predictor().exact, "a forecast that differs is no second measurement either"
     optimizer.learn()
-    assert optimizer.planner.state()["noise"] < NOISY * 1.01
+    assert optimizer.planner.state()["noise"] < Priors.NOISY * 1.01
     assert optimizer.best == row
     optimizer.tell(pending, 3.0)
     optimizer.observe(AT, 2.0)
     optimizer.learn()
-    assert optimizer.planner.state()["noise"] > NOISY * 1.01, "values that differ show it"
+    assert optimizer.planner.state()["noise"] > Priors.NOISY * 1.01, "values that differ show it"
 
 
 def test_a_stopped_evaluation_has_a_forecast_and_is_never_told() -> None:

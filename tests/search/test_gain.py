@@ -7,7 +7,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo import Matern52, Optimizer
-from lazybo.gp import Posterior, Process, scaling
+from lazybo.gp import Posterior, Process, Warping
 from lazybo.search.acquisition import expected_improvement
 from lazybo.search.gain import LEAST_SHARE, GainParts, earlier_gains, play, played_gains
 
@@ -67,14 +67,14 @@ def test_a_future_is_what_a_process_would_be_told(noise: float) -> None:
 
 
 def test_gains_are_in_the_units_of_the_objective() -> None:
-    warping = scaling(np.array([10.0, 30.0]))
+    warping = Warping.fit("scaled", np.array([10.0, 30.0]))
     best = warping(np.array([20.0, 16.0, 8.0]))[None]
     assert played_gains(best, warping, [1, 2]).tolist() == pytest.approx([4.0, 12.0])
 
 
 def test_earlier_gains_are_those_of_the_same_proportion() -> None:
     values = np.array([30.0, 20.0, 25.0, 12.0, 9.0, 10.0, 8.0, 8.5, 9.0, 7.0])
-    warping = scaling(values)
+    warping = Warping.fit("scaled", values)
     # Of ten evaluations: the last 5 of 10 are to 5 what 10 more are to 10.
     assert earlier_gains(warping(values), warping, [10, 1000]).tolist() == pytest.approx([2.0, 23.0])
     parts = GainParts(np.array([4.0, 4.0]), np.array([1.0, 0.0]))

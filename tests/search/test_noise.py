@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from lazybo import Priors, Space
-from lazybo.gp import NOISY
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import Options
 
@@ -62,7 +61,7 @@ def test_a_rugged_objective_is_repeated_at_most_once_and_has_no_noise() -> None:
     for seed in range(2):
         optimizer = Optimizer(SPACE, seed=seed)
         assert repeated(run(optimizer, rastrigin, 35)) <= 1
-        assert optimizer.model.surrogate()[0].noise <= NOISY * (1 + 1e-9)
+        assert optimizer.model.surrogate()[0].noise <= Priors.NOISY * (1 + 1e-9)
 
 
 def test_noise_is_found_shown_by_one_repeat_and_no_longer_doubted() -> None:
@@ -70,7 +69,7 @@ def test_noise_is_found_shown_by_one_repeat_and_no_longer_doubted() -> None:
         rng, optimizer = np.random.default_rng(seed), Optimizer(SPACE, seed=seed)
         points = run(optimizer, lambda x, rng=rng: bowl(x) + 15 * rng.standard_normal(), 40)
         assert repeated(points) == 1
-        assert optimizer.model.surrogate()[0].noise > NOISY
+        assert optimizer.model.surrogate()[0].noise > Priors.NOISY
 
 
 def test_while_noise_is_uncertain_quiet_and_noisy_particles_coexist() -> None:
@@ -81,12 +80,12 @@ def test_while_noise_is_uncertain_quiet_and_noisy_particles_coexist() -> None:
         for x in rng.uniform(-5, 5, (22, 3)):
             optimizer.observe(dict(zip(SPACE, x.tolist(), strict=True)), bowl(x) + 6 * rng.standard_normal())
         noises = [process.noise for process in optimizer.model.predictor().posterior.processes]
-        together += min(noises) <= NOISY < max(noises)
+        together += min(noises) <= Priors.NOISY < max(noises)
         first = optimizer.state()["rows"][0]["params"]
         optimizer.observe(first, 40.0)
         optimizer.observe(first, 60.0)
         noises = [process.noise for process in optimizer.model.predictor().posterior.processes]
-        assert min(noises) > NOISY
+        assert min(noises) > Priors.NOISY
     assert together > 0
 
 
@@ -207,7 +206,7 @@ def test_a_few_known_variances_do_not_hide_the_noise_of_the_other_values() -> No
     for i, x in enumerate(rng.uniform(-5, 5, (60, 3))):
         params = dict(zip(SPACE, x.tolist(), strict=True))
         optimizer.observe(params, bowl(x) + 15 * rng.standard_normal(), variance=1.0 if i % 6 == 0 else 0.0)
-    assert optimizer.model.surrogate()[0].noise > NOISY
+    assert optimizer.model.surrogate()[0].noise > Priors.NOISY
 
 
 @pytest.mark.parametrize("n", [41, 58, 437])

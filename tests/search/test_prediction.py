@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo import Condition, Optimizer, Prediction, Recommendation, Space
-from lazybo.gp import WARPINGS
+from lazybo.gp import Warping
 from lazybo.search.predictions import BLOCK_POINTS
 
 LINE = {"x": FloatDistribution(-5.0, 5.0)}
@@ -39,7 +39,7 @@ def run(optimizer: Optimizer, objective: Callable[[dict[str, Any]], float], step
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-@pytest.mark.parametrize("transform", WARPINGS)
+@pytest.mark.parametrize("transform", Warping.KINDS)
 def test_predictions_are_quantiles_of_the_posterior_in_the_units_of_the_objective(
     direction: Any, transform: Any
 ) -> None:

@@ -17,7 +17,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from lazybo import Column, Matern52, Priors
-from lazybo.gp import is_due
+from lazybo.gp import Learner
 from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.sklearn import LazyGPRegressor
 
@@ -238,7 +238,7 @@ def test_partial_fit_learns_when_the_lag_says_so(rng: np.random.Generator, lag: 
     y = wave(x)
     ours, learned_at = LazyGPRegressor(lag=lag), 0
     for start, stop in pairwise([0, 1, 2, 3, 9, 10, 14, 60, 61, 89, 90]):
-        learned_at = stop if is_due(lag, learned_at, stop) else learned_at
+        learned_at = stop if Learner(lag=lag).is_due(learned_at, stop) else learned_at
         assert ours.partial_fit(x[start:stop], y[start:stop]).learned_at_ == learned_at
     assert ours.fit(x, y).learned_at_ == 90
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lazybo.core import _checks as checks
 from lazybo.core import _codec as codec
 from lazybo.core import _text as texts
-from lazybo.core._checks import Array, Direction
+from lazybo.core._checks import Array, Direction, Lag
 from lazybo.core._doors import lazily
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ else:
 __all__ = [
     "Array",  # doubles in NumPy
     "Direction",  # "minimize" or "maximize"
+    "Lag",  # when the model learns: after so many observations, None (never) or "auto"
     "checks",  # arguments: the value as lazybo uses it, or one clear ValueError
     "codec",  # files, written as a whole or not at all, and plain data that may be damaged
     "lazily",  # how a package shows its interface without importing all of itself

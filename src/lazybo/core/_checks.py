@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 Direction: TypeAlias = Literal["minimize", "maximize"]
+Lag: TypeAlias = int | Literal["auto"] | None
 DIRECTIONS = ("minimize", "maximize")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -196,6 +197,15 @@ def check_seed(seed: int | None) -> int:
     if number > MAX_SEED:
         raise ValueError("seed must be below 2**128")
     return number
+
+
+def check_lag(lag: object) -> Lag:
+    """A validated lag: 1, 2, …, None or "auto"."""
+    if lag is None or (isinstance(lag, str) and lag == "auto"):
+        return lag  # type: ignore[return-value]
+    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
+        return int(lag)
+    raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
 
 
 def check_cost(cost: object) -> str | None:

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from lazybo.core import Array, checks, one_thread
-from lazybo.gp.fit import Data, Learned, learn_together, subset
+from lazybo.gp.fit import Data, Learned, learn_together
 from lazybo.gp.kernels.base import BLOCK_POINTS, Kernel, PriorMean
 from lazybo.gp.priors import Priors
 from lazybo.gp.process import Process
-from lazybo.gp.targets import LARGEST_SHIFT, standardize
+from lazybo.gp.targets import LARGEST_SHIFT, standardize, subset
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -209,6 +209,22 @@ class EarlierTasks:
             residual=unit**2 * (trust * residual + 1.0 - trust),
         )
 
+    @staticmethod
+    @one_thread()
+    def portfolio(tasks: Sequence["EarlierTasks"], candidates: Array, count: int) -> Array:
+        """At most ``count`` of the candidates, (m, d), that are good for all tasks together, best first.
+
+        Each one minimises the average over the tasks of the best gᵢ so far.
+        """
+        means = np.vstack([each.means(candidates) for each in tasks])
+        best, chosen = np.full((len(means), 1), np.inf), list[int]()
+        for _ in range(min(count, len(candidates))):
+            gained = np.minimum(best, means).mean(axis=0)
+            gained[chosen] = np.inf
+            chosen.append(int(gained.argmin()))
+            best = np.minimum(best, means[:, chosen[-1:]])
+        return candidates[chosen]
+
     def _unit_covariance(self, points: Array) -> Array:
         z = self.kernel.features(points)
         k = self.kernel.between(z, z)
@@ -255,19 +271,3 @@ def _posteriors(g: Array, t: Array, k: Array, noise: float) -> _Found:
     quadratic = np.einsum("hn,vn,hn->hv", r, 1.0 / d, r) - np.einsum("hvi,hvi->hv", h, c)
     logs = np.linalg.slogdet(a)[1] - np.linalg.slogdet(precision)[1] + np.log(d).sum(axis=1)
     return _Found(-0.5 * (quadratic + logs), c[..., 0], c[..., 1] + slopes[:, None])
-
-
-@one_thread()
-def portfolio(tasks: Sequence[EarlierTasks], candidates: Array, count: int) -> Array:
-    """At most ``count`` of the candidates, (m, d), that are good for all tasks together, best first.
-
-    Each one minimises the average over the tasks of the best gᵢ so far.
-    """
-    means = np.vstack([each.means(candidates) for each in tasks])
-    best, chosen = np.full((len(means), 1), np.inf), list[int]()
-    for _ in range(min(count, len(candidates))):
-        gained = np.minimum(best, means).mean(axis=0)
-        gained[chosen] = np.inf
-        chosen.append(int(gained.argmin()))
-        best = np.minimum(best, means[:, chosen[-1:]])
-    return candidates[chosen]

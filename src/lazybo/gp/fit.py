@@ -14,22 +14,21 @@ N(φ̂, H⁻¹) (Laplace).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lazybo.core import Array, one_thread
+from lazybo.core import Array, Lag, checks, one_thread
 from lazybo.gp.kernels.base import Kernel
 from lazybo.gp.marginal import Workspace, evidence, minimise
 from lazybo.gp.priors import NOISY, Hypothesis, K, Priors, prior_kernel
-from lazybo.gp.targets import relative_variances
+from lazybo.gp.targets import relative_variances, subset
 
 if TYPE_CHECKING:
     from lazybo.gp.lazy_gp import LazyGP
 
 Index: TypeAlias = NDArray[np.intp]
-Lag: TypeAlias = int | Literal["auto"] | None
 
 # Learning uses at most this many observations. A few hundred determine ten parameters well, and the cost is cubic.
 MAX_POINTS = 400
@@ -69,9 +68,10 @@ ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
 # Drawing particles and adding rows to each costs this multiple of one fit; between the draws, their weights learn.
 DRAWING = 8
-# While there are few observations, the rows of several particles cost next to nothing, and the kernel is uncertain.
-MOST_PARTICLES = 8
+# Particles have at most so many rows together: few cost next to nothing, and leave the kernel uncertain.
 PARTICLE_ROWS = 400
+# With larger targets, as values that are not scaled may be, the likelihoods of particles differ by rounding errors.
+LARGE_TARGET = 1e4
 
 
 class Data(NamedTuple):
@@ -118,24 +118,9 @@ def learn(gp: "LazyGP", priors: Priors | None = None, *, max_points: int = MAX_P
     """Set ``gp`` to its maximum a posteriori parameters, learned from all rows with a value. K is factored once."""
     rows, scale = np.flatnonzero(~np.isnan(gp.y)), gp.targets.scale
     data = Data(gp.X[rows], gp.targets.values[rows], relative_variances(gp.known_variances[rows], scale))
-    learned = maximum_a_posteriori(data, gp.kernel, gp.noise, priors, max_points=max_points)
+    learned = Learner(priors or Priors(), max_points=max_points).best(gp.kernel, gp.noise, *data)
     gp.set_parameters(learned.kernel, learned.noise)
     return learned
-
-
-@one_thread()
-def maximum_a_posteriori(
-    data: Data,
-    kernel: K,
-    noise: float,
-    priors: Priors | None = None,
-    *,
-    max_points: int = MAX_POINTS,
-    first: bool = False,
-) -> Learned[K]:
-    """Maximum a posteriori parameters: the most probable one of `modes`."""
-    found = modes(data, kernel, noise, priors, max_points=max_points, first=first)
-    return replace(found[0], evaluations=sum(learned.evaluations for learned in found))
 
 
 @one_thread()
@@ -157,8 +142,7 @@ def modes(
     n = len(data.x)
     if n < 2:
         raise ValueError(f"learning needs at least 2 observations, but there are {n}")
-    if not isinstance(max_points, int) or max_points < 2:
-        raise ValueError(f"max_points must be a whole number of at least 2, not {max_points!r}")
+    checks.whole("max_points", max_points, 2)
     largest = float(np.abs(data.targets).max())
     if largest > MAX_TARGET:
         raise ValueError(
@@ -184,13 +168,6 @@ def _modes(parts: Sequence[Data], kernel: K, noise: float, priors: Priors, *, n:
     hypotheses = priors.hypotheses() if n >= NOISY_POINTS else priors.hypotheses()[:1]
     found = [_ascend(parts, kernel, *start) for start in _starts(kernel, noise, hypotheses, both=both)]
     return sorted(found, key=lambda learned: -learned.log_posterior)
-
-
-def subset(n: int, size: int) -> Index:
-    """The rows to learn from: all, or a random subset that depends only on n, so that runs are repeatable."""
-    if n <= size:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
 
 
 def _starts(
@@ -267,6 +244,53 @@ def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Arr
     return Learned(learned_kernel, noise, log_posterior, found.evaluations, n, under)
 
 
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """When kernel parameters are learned, by the ``lag``, and how: from ``max_points`` rows, with these ``priors``.
+
+    With the lag "auto" at most so many ``particles`` are drawn; otherwise there is one.
+    """
+
+    priors: Priors = Priors()  # noqa: RUF009 - immutable
+    lag: Lag = "auto"
+    particles: int = 1
+    max_points: int = MAX_POINTS
+
+    def is_due(self, learned_at: int, n: int, *, always: bool = False) -> bool:
+        """Whether to learn with n observations if the last time was with ``learned_at``; ``always``: after each one."""
+        return is_due(1 if always else self.lag, learned_at, n, self._count(n))
+
+    @one_thread()
+    def best(
+        self, kernel: K, noise: float, x: Array, targets: Array, known: Array, *, first: bool = False
+    ) -> Learned[K]:
+        """The most probable parameters; ``known`` are noise variances in units of the targets².
+
+        It starts from the given ones, which with ``first`` were not learned.
+        """
+        found = modes(Data(x, targets, known), kernel, noise, self.priors, max_points=self.max_points, first=first)
+        return replace(found[0], evaluations=sum(learned.evaluations for learned in found))
+
+    def drawn(
+        self, kernel: Kernel, noise: float, x: Array, targets: Array, known: Array, *, first: bool
+    ) -> list["Particle"]:
+        """Particles, the most probable mode first; ``first`` if the parameters to start from were not learned."""
+        found = modes(Data(x, targets, known), kernel, noise, self.priors, max_points=self.max_points, first=first)
+        return draw(found, self._count(len(x)) if np.abs(targets).max() < LARGE_TARGET else 1)
+
+    def rows(self, n: int) -> Index:
+        """The rows to learn from."""
+        return subset(n, self.max_points)
+
+    def _count(self, n: int) -> int:
+        return particles_at(n, self.particles if self.lag == "auto" else 1)
+
+    @staticmethod
+    def evidence(kernel: Kernel, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
+        """log p(targets) and its derivatives by (θ, log σₙ²), (p + 1,); LinAlgError if K is not positive definite."""
+        return evidence(kernel, noise, x, targets, known)
+
+
 # ---------------------------------------------------------------------- particles
 
 
@@ -330,15 +354,6 @@ class _Normal:
 # ------------------------------------------------------------------------ the lag
 
 
-def check_lag(lag: object) -> Lag:
-    """A validated lag: 1, 2, …, None or "auto"."""
-    if lag is None or (isinstance(lag, str) and lag == "auto"):
-        return lag  # type: ignore[return-value]
-    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
-        return int(lag)
-    raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
-
-
 def is_due(lag: Lag, learned_at: int, n: int, particles: int = 1) -> bool:
     """Whether to learn with n observations if the kernel was last learned at ``learned_at`` (0: never).
 
@@ -348,7 +363,6 @@ def is_due(lag: Lag, learned_at: int, n: int, particles: int = 1) -> bool:
       for each of the n² entries of K. While n is small that is every observation; later, learning costs O(n²) a step.
       No clock is used, so runs are repeatable.
     """
-    lag = check_lag(lag)
     if lag is None or n < 2 or n <= learned_at:
         return False
     if lag == "auto":

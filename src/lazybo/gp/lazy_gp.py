@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lazybo.core import Array, one_thread
+from lazybo.gp.fit import MAX_POINTS, Learned, learn
 from lazybo.gp.kernels.base import Kernel
 from lazybo.gp.posterior import MomentGradients, Moments, root_of
+from lazybo.gp.priors import Priors
 from lazybo.gp.process import Process, as_targets, as_variances, read_only
 from lazybo.gp.targets import Targets, Transform, identity, product, relative_variances
 
@@ -109,6 +111,10 @@ class LazyGP:
         scale = self._targets.scale
         self.process.set_parameters(kernel, noise, variance=relative_variances(self._known, scale))
         self._known_scale = scale
+
+    def learn(self, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
+        """Set the maximum a posteriori parameters, learned from all rows with a value. K is factored once."""
+        return learn(self, priors, max_points=max_points)
 
     # ---------------------------------------------------------------- predict
 

@@ -24,6 +24,7 @@ that learned will unlearn.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -52,15 +53,16 @@ FAR = 1e25
 
 
 class CurveRows(NamedTuple):
-    """Where curves have values: configurations, (n, d), log steps, (n,), and numbers of curves, (n,)."""
+    """Where curves have values: configurations, (n, w), log steps, (n,), and numbers of curves, (n,)."""
 
     x: Array
     t: Array
     curve: NDArray[np.intp]
 
-    def part(self, rows: slice | NDArray[np.bool_]) -> "CurveRows":
-        """Some of the rows."""
-        return CurveRows(self.x[rows], self.t[rows], self.curve[rows])
+    @staticmethod
+    def of(rows: Array) -> "CurveRows":
+        """The parts of rows as `CurveProcess` gets them, (n, w + 2)."""
+        return CurveRows(np.ascontiguousarray(rows[:, :-2]), rows[:, -2].copy(), rows[:, -1].astype(np.intp))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,8 +197,18 @@ def learn(columns: Sequence[Column], rows: CurveRows, targets: Array) -> CurveKe
     return kernel.with_theta(found.x)
 
 
+@lru_cache(maxsize=8)
+def _learned(columns: tuple[Column, ...], rows: bytes, targets: bytes) -> CurveKernel:
+    """`learn` from bytes. Sampler and pruner of a study share the result."""
+    values = np.frombuffer(targets)
+    return learn(columns, CurveRows.of(np.frombuffer(rows).reshape(len(values), -1)), values)
+
+
 class CurveProcess:
-    """The process of all curves. It appends rows in O(n²) each, and removes the last ones in O(1)."""
+    """The process of all curves. It appends rows in O(n²) each, and removes the last ones in O(1).
+
+    A row is a value of a curve: the numbers of its configuration, the logarithm of the step, the number of the curve.
+    """
 
     def __init__(self, kernel: CurveKernel) -> None:
         self.kernel = kernel
@@ -205,6 +217,11 @@ class CurveProcess:
             CurveRows(np.zeros((0, kernel.configurations.width)), np.zeros(0), np.zeros(0, np.intp))
         )
         self._targets = self._w = np.zeros(0)
+
+    @classmethod
+    def learned(cls, columns: Sequence[Column], rows: Array, targets: Array) -> "CurveProcess":
+        """A process without rows whose kernel was learned from these, (n, w + 2), and their targets, (n,)."""
+        return cls(_learned(tuple(columns), rows.tobytes(), targets.tobytes()))
 
     @property
     def n(self) -> int:
@@ -217,9 +234,9 @@ class CurveProcess:
         return self._w
 
     @one_thread()
-    def append(self, rows: CurveRows, targets: Array) -> None:
-        """Add rows with their targets, (t,)."""
-        z = self.kernel.features(rows)
+    def append(self, rows: Array, targets: Array) -> None:
+        """Add rows, (t, w + 2), with their targets, (t,)."""
+        z = self.kernel.features(CurveRows.of(rows))
         block = self.kernel.between(z, z)
         block[np.diag_indices_from(block)] += self.kernel.noise
         refactorisations, n = self.factor.refactorisations, self.n
@@ -234,12 +251,13 @@ class CurveProcess:
     def truncate(self, n: int) -> None:
         """Keep the first ``n`` rows."""
         self.factor.truncate(n)
-        self._targets, self._w, self._z = self._targets[:n], self._w[:n], self._z.part(slice(n))
+        self._targets, self._w = self._targets[:n], self._w[:n]
+        self._z = CurveRows(self._z.x[:n], self._z.t[:n], self._z.curve[:n])
 
     @one_thread()
-    def posterior(self, rows: CurveRows) -> tuple[Array, Array]:
-        """Mean and variance of the curves, without the noise of a single value, each (m,)."""
-        z = self.kernel.features(rows)
+    def posterior(self, rows: Array) -> tuple[Array, Array]:
+        """Mean and variance of the curves at some rows, without the noise of a single value, each (m,)."""
+        z = self.kernel.features(CurveRows.of(rows))
         v = self.factor.solve_lower(self.kernel.between(self._z, z))
         variance = self.kernel.diagonal(z) - np.einsum("ij,ij->j", v, v)
         return v.T @ self._w, np.maximum(variance, 0.0)

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 
 from lazybo.core import Array
-from lazybo.gp.posterior import LeftOut, Moments, NearField, Pool, leave_one_out
+from lazybo.gp.posterior import LeftOut, Moments, NearField, Pool, leave_one_out, root_of
 from lazybo.gp.process import Process
 
 # A quantile is bisected this often: to a millionth of the widest interval.
@@ -117,7 +117,7 @@ class Posterior:
     @property
     def ranges(self) -> Array:
         """The distance along each column that makes a difference, (d,)."""
-        return self.leading.ranges
+        return self.leading.kernel.ranges
 
     def smoothed(self) -> Array:
         """The posterior mean at each row, without its noise, (n,). Needs no solve."""
@@ -162,6 +162,8 @@ class Posterior:
         means, deviations = np.array([each.mean for each in found]), np.array([each.deviation for each in found])
         middle = self.weights @ means
         return LeftOut(found[0].rows, middle, np.sqrt(self.weights @ (deviations**2 + (means - middle) ** 2)))
+
+    root_of = staticmethod(root_of)
 
     def around(self, centers: Array) -> NearField:
         """A cheap approximation of the leading particle's posterior around some centers, (c, d)."""

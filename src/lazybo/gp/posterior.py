@@ -64,10 +64,7 @@ class MomentGradients(NamedTuple):
 
 
 def root_of(covariance: Array) -> Array:
-    """R with R Rᵀ = covariance, (m, m).
-
-    It is computed from the eigenvalues: if points coincide, there is no Cholesky factor.
-    """
+    """R with R Rᵀ = covariance, (m, m), from the eigenvalues: if points coincide, there is no Cholesky factor."""
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
@@ -188,8 +185,7 @@ class NearField:
     def __init__(self, process: "Process", centers: Array) -> None:
         self._kernel = process.kernel
         self._prior = None if process.prior is None else NearMean(process.prior, centers)
-        usable = process.known_variances < NO_VALUE
-        self._sum = NearSum(process.kernel, process.features, process.alpha, centers, NEAR_ROWS, usable)
+        self._sum = NearSum(process.kernel, process.features, process.alpha, centers, NEAR_ROWS, process.informative)
         self._inverse = process.inverse_among(self._sum.rows)
 
     def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:
@@ -284,7 +280,7 @@ def leave_one_out(process: "Process", most: int | None = None) -> LeftOut:
     1/Bᵢᵢ. B is the inverse of K without the pending rows p: with A = K⁻¹, Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one
     triangular solve, O(n²). Nothing is factored again.
     """
-    known = ~np.isnan(process.targets) & (process.known_variances < NO_VALUE)
+    known = ~np.isnan(process.targets) & process.informative
     rows = np.flatnonzero(known)
     if most is not None and len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.intp)]

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import Array, checks
 from lazybo.gp.kernels.base import Kernel, Parameter
-from lazybo.gp.targets import Repeats
+from lazybo.gp.targets import Repeats, repeats_of
 
 K = TypeVar("K", bound=Kernel)
 
@@ -72,6 +72,9 @@ class Priors:
     noise_floor: float = 1e-7
     like: Kernel | None = None
 
+    # Less noise than this is none: the values are rugged, not noisy.
+    NOISY: ClassVar[float] = NOISY
+
     def __post_init__(self) -> None:
         for field in fields(self):
             if field.name != "like" and not (
@@ -86,6 +89,13 @@ class Priors:
             if not low <= median <= high:
                 raise ValueError(f"the prior's {name} must be between {low:g} and {high:g}, not {median:g}")
 
+    @staticmethod
+    def check(priors: object) -> "Priors | None":
+        """Return ``priors``; raise a ValueError if they are neither priors nor None."""
+        if not isinstance(priors, Priors | None):
+            raise ValueError(f"priors must be lazybo.Priors(...) or None, not {checks.shortened(priors)}")
+        return priors
+
     def within(self, least: float, most: float) -> "Priors":
         """The priors of noise within this range. Noise that is excluded, fixed or measured stays as it is."""
         if not self.may_be_noisy:
@@ -95,7 +105,20 @@ class Priors:
         odds = self.noisy_odds if limit > NOISY else 0.0
         return replace(self, noise=max(self.noise, floor), noise_floor=floor, noise_limit=limit, noisy_odds=odds)
 
-    def given(self, repeats: Repeats) -> "Priors":
+    @staticmethod
+    def noise_shown(targets: Array, groups: Sequence[Sequence[int]]) -> bool | None:
+        """Whether repeated evaluations have shown noise, None if they have shown neither that nor its absence.
+
+        The ``targets`` are NaN where nothing was measured, (n,); each group has the rows at one point.
+        """
+        repeats = repeats_of(targets, groups)
+        return True if repeats.differ else False if repeats.agree else None
+
+    def given(self, targets: Array, groups: Sequence[Sequence[int]]) -> "Priors":
+        """The priors after repeated evaluations as in `noise_shown`."""
+        return self.after(repeats_of(targets, groups))
+
+    def after(self, repeats: Repeats) -> "Priors":
         """The priors after repeated evaluations: equal values exclude noise, different ones measure it.
 
         The measurement and a wide prior around `MEASURED_NOISE` are weighted by their precisions.
@@ -110,6 +133,16 @@ class Priors:
         spread = max(float(precisions.sum()) ** -0.5, LEAST_MEASURED_SPREAD)
         bounded = min(max(median, _LOWER["noise"]), _UPPER["noise"])
         return replace(self, noise=bounded, noise_spread=spread, noisy_odds=0.0)
+
+    def deterministic(self, noise: float | None) -> "Priors":
+        """The priors without noise; a ValueError if these expect some, or if learning starts from some ``noise``."""
+        if self.noise >= NOISY:
+            raise ValueError(
+                f"deterministic=True excludes noise, but the priors expect a noise of {self.noise:g}; drop one of them"
+            )
+        if noise is not None and noise >= NOISY:
+            raise ValueError(f"deterministic=True excludes noise, but noise is {noise:g}; drop one of them")
+        return self.without_noise()
 
     def without_noise(self) -> "Priors":
         """The priors of an objective that is known to have no noise."""
@@ -144,6 +177,11 @@ class Priors:
     def may_be_noisy(self) -> bool:
         """Whether noise is possible: it is neither excluded nor fixed."""
         return self.noisy_odds > 0 and self.noise_spread > 0 and self.noisy_spread > 0
+
+    def start(self, kernel: K) -> tuple[K, float]:
+        """The kernel and the noise at the medians, to start with."""
+        center = self.center(kernel)
+        return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
 
     def center(self, kernel: Kernel) -> Array:
         """The median of φ for a kernel, (p + 1,)."""
@@ -191,33 +229,9 @@ class Hypothesis(NamedTuple):
     log_odds: float
 
 
-def check_priors(priors: object) -> Priors:
-    """Validated priors; the default ones for None."""
-    if not isinstance(priors, Priors | None):
-        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {checks.shortened(priors)}")
-    return priors or Priors()
-
-
-def priors_for(priors: Priors | None, noise: float | None, *, deterministic: bool) -> Priors | None:
-    """The priors to use: without noise if the objective is deterministic. Contradictions raise a ValueError."""
-    if not isinstance(deterministic, bool):
-        raise ValueError(f"deterministic must be True or False, not {checks.shortened(deterministic)}")
-    if not deterministic:
-        return priors
-    given = check_priors(priors)
-    if given.noise >= NOISY:
-        raise ValueError(
-            f"deterministic=True excludes noise, but the priors expect a noise of {given.noise:g}; drop one of them"
-        )
-    if noise is not None and checks.positive("noise", noise) >= NOISY:
-        raise ValueError(f"deterministic=True excludes noise, but noise is {checks.shortened(noise)}; drop one of them")
-    return given.without_noise()
-
-
 def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
     """The kernel and the noise at the medians of the priors, to start with."""
-    center = (priors or Priors()).center(kernel)
-    return kernel.with_theta(center[:-1]), float(np.exp(center[-1]))
+    return (priors or Priors()).start(kernel)
 
 
 def _relative(layout: Sequence[Parameter]) -> Array:

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from lazybo.core import Array, checks, one_thread
 from lazybo.gp.cholesky import GrowingCholesky, inverted
 from lazybo.gp.kernels.base import Kernel, PriorMean, as_kernel
-from lazybo.gp.posterior import CHUNK_ROWS, MomentGradients, Moments, NearField
+from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, MomentGradients, Moments, NearField
 from lazybo.gp.targets import product, relative_variances, unit_of
 
 # Rows to append at a time, to limit temporary memory to this many columns of K.
@@ -100,6 +100,11 @@ class Process:
     def known_variances(self) -> Array:
         """v, (n,); a read-only view."""
         return read_only(self._known)
+
+    @property
+    def informative(self) -> NDArray[np.bool_]:
+        """Which rows say something about values, (n,): not those of evaluations that failed (`NO_VALUE`)."""
+        return self._known < NO_VALUE
 
     # ----------------------------------------------------------------- change
 
@@ -180,11 +185,6 @@ class Process:
         self.rebuilds += 1
 
     # ---------------------------------------------------------------- predict
-
-    @property
-    def ranges(self) -> Array:
-        """The distance along each column that makes a difference, (d,)."""
-        return self.kernel.ranges
 
     def around(self, centers: Array) -> NearField:
         """A cheap approximation around some centers, (c, d)."""

@@ -7,12 +7,14 @@ The factor does not depend on y, so a transform needs no factorisation. A transf
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 
 from lazybo.core import Array, checks
+from lazybo.gp.kernels import Column, Matern52
 
 # Targets outside of these limits are solved in units of a power of two, so that nothing overflows.
 SMALL_TARGET, LARGE_TARGET = 1e-100, 1e100
@@ -27,6 +29,10 @@ MAX_EXPONENT = 1100
 # Warped values are at most MAX_DEVIATION to the fifth. A state that was edited may hold anything else.
 SMALLEST_SCALE, LARGEST_SHIFT = 1e-100, 1e150
 LARGEST = float(np.finfo(np.float64).max)
+# A warping is fitted to at most this many values. Points that are nearer than NEAR, as a share of the diagonal of the
+# cube, count nearly as one.
+MOST_WARPED = 1000
+NEAR = 0.2
 # This many equal repeats prove that there is no noise. If other points have equal values too, as an error rate over a
 # few examples has, repeats may be equal by chance, and more are needed.
 PROOF = 1
@@ -48,6 +54,22 @@ class Targets(NamedTuple):
         """Convert a variance or covariance of the targets of one output to the units of the values²."""
         return product(variance, self.scale, self.scale)
 
+    @staticmethod
+    def identity(y: Array) -> "Targets":
+        """y unchanged."""
+        return identity(y)
+
+    @staticmethod
+    def in_units(y: Array) -> "Targets":
+        """y unchanged, or divided by a power of two if its squares would overflow or underflow."""
+        unit = unit_of(y)
+        return Targets(y / unit, *_one_for_each(y, 0.0, unit))
+
+    @staticmethod
+    def standardized(y: Array) -> "Targets":
+        """Mean 0 and standard deviation 1 in each column; see `standardize`."""
+        return standardize(y)
+
 
 Transform: TypeAlias = Callable[[Array], Targets]
 
@@ -55,12 +77,6 @@ Transform: TypeAlias = Callable[[Array], Targets]
 def identity(y: Array) -> Targets:
     """y unchanged."""
     return Targets(y, *_one_for_each(y, 0.0, 1.0))
-
-
-def in_units(y: Array) -> Targets:
-    """y unchanged, or divided by a power of two if its squares would overflow or underflow."""
-    unit = unit_of(y)
-    return Targets(y / unit, *_one_for_each(y, 0.0, unit))
 
 
 def standardize(y: Array) -> Targets:
@@ -126,6 +142,20 @@ class Warping:
     shift: float
     scale: float
 
+    # How values may be warped: to look like a normal sample, to mean 0 and deviation 1, to mean 0 in their own units.
+    KINDS: ClassVar[tuple[str, ...]] = ("warped", "scaled", "centred")
+
+    @staticmethod
+    def fit(kind: str, y: Array, x: Array | None = None, columns: Sequence[Column] = ()) -> "Warping":
+        """A warping of one of the `KINDS`, fitted to values, (n,).
+
+        With their points, (n, w), crowded ones count less, and at most `MOST_WARPED` are used.
+        """
+        if x is None:
+            return WARPINGS[kind](y, None)
+        rows = subset(len(y), MOST_WARPED)
+        return WARPINGS[kind](y[rows], _sparseness(x[rows], columns))
+
     def __post_init__(self) -> None:
         checks.whole("the exponent of a warping", self.exponent, -MAX_EXPONENT, MAX_EXPONENT)
         for name in ("middle", "width", "power", "shift", "scale"):
@@ -181,6 +211,21 @@ def warping(y: Array, weights: Array | None = None) -> Warping:
     return Warping(exponent, middle, width, power, shift, scale)
 
 
+def subset(n: int, size: int) -> NDArray[np.intp]:
+    """The rows to learn from: all, or a random subset that depends only on n, so that runs are repeatable."""
+    if n <= size:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(n).choice(n, size, replace=False))
+
+
+def _sparseness(x: Array, columns: Sequence[Column]) -> Array:
+    """How much each of these points tells about the whole space, (n,): less, the more others are near it."""
+    if not columns:
+        return np.ones(len(x))
+    near = Matern52(np.full(len(columns), NEAR * math.sqrt(len(columns))), columns=columns)
+    return 1.0 / near(x).sum(axis=1)
+
+
 def _quantiles(y: Array, shares: Array, levels: Sequence[float]) -> list[float]:
     """Quantiles of weighted values: a value is in the middle of its share of the distribution."""
     order = np.argsort(y, kind="stable")
@@ -188,20 +233,23 @@ def _quantiles(y: Array, shares: Array, levels: Sequence[float]) -> list[float]:
     return np.interp(levels, reached, y[order]).tolist()
 
 
-def scaling(y: Array, _weights: Array | None = None) -> Warping:
+def scaling(y: Array, _: Array | None = None) -> Warping:
     """A linear warping to mean 0 and standard deviation 1."""
     exponent = _exponent(y)
     _, shift, scale = standardize(np.ldexp(y, -exponent))
     return Warping(exponent, shift, scale, 1.0, 0.0, 1.0)
 
 
-def centring(y: Array, _weights: Array | None = None) -> Warping:
+def centring(y: Array, _: Array | None = None) -> Warping:
     """A linear warping to mean 0 in the units of y, as in the paper's experiments, whose kernel has variance 1."""
     return Warping(0, standardize(y).shift, 1.0, 1.0, 0.0, 1.0)
 
 
-# The warpings that the optimiser offers, by name.
-WARPINGS: dict[str, Callable[..., Warping]] = {"warped": warping, "scaled": scaling, "centred": centring}
+WARPINGS: dict[str, Callable[[Array, Array | None], Warping]] = {
+    "warped": warping,
+    "scaled": scaling,
+    "centred": centring,
+}
 
 
 def _exponent(y: Array) -> int:

@@ -35,7 +35,7 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from lazybo.core import Array, one_thread, texts
-from lazybo.gp import NO_VALUE, Posterior, PriorMean, Process
+from lazybo.gp import Posterior, Process
 from lazybo.search import Optimizer, Predictor
 from lazybo.space import Space, places_of, text_of
 from lazybo.study import point_of
@@ -277,13 +277,15 @@ def _objective(name: str, predictor: Predictor, *, whole: bool) -> dict[str, Any
 
 
 def _mixture(posterior: Posterior, *, whole: bool) -> dict[str, Any]:
-    """All particles, which share a prior mean."""
-    prior = posterior.leading.prior
-    return {
-        "weights": posterior.weights.tolist(),
-        "particles": [_process(process, whole=whole) for process in posterior.processes],
-        "prior": None if prior is None else _prior(prior),
-    }
+    """All particles, which share a prior mean. Its centers ``z``, (N, D), are in units of its own length scales."""
+    particles = [_process(process, whole=whole) for process in posterior.processes]
+    mixture, prior = {"weights": posterior.weights.tolist(), "particles": particles}, posterior.leading.prior
+    if prior is None:
+        return {**mixture, "prior": None}
+    used = np.flatnonzero(prior.weights)
+    centers, weights = encoded(prior.z[used]), encoded(prior.weights[used])
+    values = prior.kernel.values.tolist()
+    return {**mixture, "prior": {"values": values, "z": centers, "weights": weights, "offset": prior.offset}}
 
 
 def _process(process: Process, *, whole: bool) -> dict[str, Any]:
@@ -296,17 +298,6 @@ def _process(process: Process, *, whole: bool) -> dict[str, Any]:
     }
 
 
-def _prior(prior: PriorMean) -> dict[str, Any]:
-    """m: ``z`` are the features of its centers, (N, D), in units of its own length scales."""
-    used = np.flatnonzero(prior.weights)
-    return {
-        "values": prior.kernel.values.tolist(),
-        "z": encoded(prior.z[used]),
-        "weights": encoded(prior.weights[used]),
-        "offset": prior.offset,
-    }
-
-
 def variance_rows(process: Process, most: int) -> NDArray[np.intp] | None:
     """The rows to factor if there are more than ``most``: half of them the best ones, the others spread over the rest.
 
@@ -314,7 +305,7 @@ def variance_rows(process: Process, most: int) -> NDArray[np.intp] | None:
     """
     if process.n <= most:
         return None
-    useful = np.flatnonzero(process.known_variances < NO_VALUE)
+    useful = np.flatnonzero(process.informative)
     targets = np.where(np.isnan(process.targets), -np.inf, process.targets)  # pending rows lower the variance too
     order = useful[np.argsort(targets[useful], kind="stable")]
     best, rest = order[: most // 2], np.sort(order[most // 2 :])

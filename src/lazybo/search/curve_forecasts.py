@@ -25,7 +25,6 @@ Everything here depends only on the curves and their order, not on when forecast
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
 from lazybo.core import Array, one_thread
-from lazybo.gp import LARGEST, Column, CurveKernel, CurveProcess, CurveRows, Warping, learn, warping
+from lazybo.gp import Column, CurveProcess, Warping
 
 # Positions that are kept grow by this factor.
 THINNING = 1.5
@@ -58,6 +57,7 @@ MOST_NOISE = 2.0
 BEYOND = 0.5
 # Halvings to find the ends of an interval.
 BISECTIONS = 50
+LARGEST = float(np.finfo(np.float64).max)
 
 
 class Curve(NamedTuple):
@@ -263,7 +263,7 @@ class CurveModel:
         fitted = self._sync()
         if fitted is None:
             return np.zeros(len(x))
-        points = CurveRows(x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves)))
+        points = np.column_stack((x, np.full(len(x), fitted.clock.end), np.full(len(x), len(self._curves))))
         means, variances = fitted.process.posterior(points)
         gaps = fitted.targets(values.ravel()).reshape(values.shape) - means[:, None]
         return _improvement(gaps, np.sqrt(variances)[:, None]).mean(axis=1)
@@ -334,9 +334,8 @@ class Clock(NamedTuple):
 class FittedCurves:
     """A process of curves, and what is learned besides its kernel: positions of steps, targets, shares of scales."""
 
-    def __init__(self, clock: Clock, targets: Targets, kernel: CurveKernel) -> None:
-        self.clock, self.targets = clock, targets
-        self.process = CurveProcess(kernel)
+    def __init__(self, clock: Clock, targets: Targets, process: CurveProcess) -> None:
+        self.clock, self.targets, self.process = clock, targets, process
         self.shares = np.full(len(SCALES), 1.0 / len(SCALES))
         self._x: list[Array] = []  # of each curve
         self._rows: list[slice] = []
@@ -345,12 +344,12 @@ class FittedCurves:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def build(self, curves: Sequence[Curve], rows: CurveRows, targets: Array) -> None:
+    def build(self, curves: Sequence[Curve], rows: Array, targets: Array) -> None:
         """Add the curves that the kernel was learned from, whose rows and targets these are."""
         for start in range(0, len(targets), BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
-            self.process.append(rows.part(block), targets[block])
-        stops = np.cumsum(np.bincount(rows.curve)).tolist()
+            self.process.append(rows[block], targets[block])
+        stops = np.cumsum(_counts(rows)).tolist()
         self._rows = [slice(a, b) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
         self._x = [curve.x for curve in curves]
         self._seen = [self.clock.seen(curve) for curve in curves]
@@ -382,7 +381,7 @@ class FittedCurves:
         """Forecasts of the curves with these numbers, each at its time t."""
         if not len(numbers):
             return []
-        points = CurveRows(np.array([self._x[i] for i in numbers]), np.array(t), np.array(numbers))
+        points = np.column_stack(([self._x[i] for i in numbers], t, numbers))
         means, variances = self.process.posterior(points)
         totals = variances + self.process.kernel.noise
         weights = {i: self._weights(i) for i in set(numbers)}
@@ -433,19 +432,15 @@ def fit_curves(curves: Sequence[Curve], columns: Sequence[Column], max_step: int
     clock = _clock(curves, max_step)
     targets = _targets(curves, clock)
     rows, values = table(curves, range(len(curves)), clock, targets)
-    chosen = np.isin(rows.curve, _to_learn_from(np.bincount(rows.curve)))
-    kernel = _learned(tuple(columns), *(part.tobytes() for part in (*rows.part(chosen), values[chosen])))
-    fitted = FittedCurves(clock, targets, kernel)
+    chosen = np.isin(rows[:, -1], _to_learn_from(_counts(rows)))
+    fitted = FittedCurves(clock, targets, CurveProcess.learned(columns, rows[chosen], values[chosen]))
     fitted.build(curves, rows, values)
     return fitted
 
 
-@lru_cache(maxsize=8)
-def _learned(columns: tuple[Column, ...], x: bytes, t: bytes, curve: bytes, targets: bytes) -> CurveKernel:
-    """The kernel that is learned from the bytes of some rows. Sampler and pruner of a study share it."""
-    times = np.frombuffer(t)
-    points = np.frombuffer(x).reshape(len(times), -1)
-    return learn(columns, CurveRows(points, times, np.frombuffer(curve, np.intp)), np.frombuffer(targets))
+def _counts(rows: Array) -> NDArray[np.intp]:
+    """The number of rows of each curve."""
+    return np.bincount(rows[:, -1].astype(np.intp))
 
 
 def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -470,22 +465,22 @@ def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
     ]
     values = np.array(shifted)
     values = values[np.isfinite(values)]
-    bend = warping(ends[np.isfinite(ends)])
+    bend = Warping.fit("warped", ends[np.isfinite(ends)])
     worst = _compressed(bend(values)).max(initial=0.0)
     low, high = (float(end) for end in (values.min(initial=LARGEST), values.max(initial=-LARGEST)))
     margin = BEYOND * high - BEYOND * low
     return Targets(bend, max(float(worst), LINEAR), max(low - margin, -LARGEST), min(high + margin, LARGEST))
 
 
-def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[CurveRows, Array]:
-    """The rows of curves that are kept, and their targets."""
+def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[Array, Array]:
+    """The rows of curves that are kept, as `CurveProcess` has them, and their targets."""
     kept = [kept_steps(curve, clock) for curve in curves]
     counts = [len(steps) for steps in kept]
     t = [clock.end if at is None else at for steps in kept for _, at in steps]
     values = [curve.values[step] for curve, steps in zip(curves, kept, strict=True) for step, _ in steps]
     x = np.repeat([curve.x for curve in curves], counts, axis=0)
     times = np.array(t)
-    return CurveRows(x, times, np.repeat(numbers, counts)), targets(np.array(values) - clock.gap(times))
+    return np.column_stack((x, times, np.repeat(numbers, counts))), targets(np.array(values) - clock.gap(times))
 
 
 def kept_steps(curve: Curve, clock: Clock) -> list[tuple[int, float | None]]:

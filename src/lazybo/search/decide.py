@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import Array, one_thread
-from lazybo.gp import EarlierTasks, Kernel, coordinates_of, distances, portfolio
+from lazybo.gp import EarlierTasks, Kernel
 from lazybo.search.acquisition import Acquisition
 from lazybo.search.maximise import BEST_CENTERS, STARTS, Maximum, Surface, around, find_maxima
 from lazybo.search.models import Models
@@ -164,7 +164,8 @@ class Search:
 
     def _same_choice(self, best: Index, rng: np.random.Generator) -> Predicate | None:
         """A function that tells which points make the same choice as the best row, for a parameter drawn at random."""
-        columns = zip(coordinates_of(self.space.columns).start.tolist(), self.space.columns, strict=True)
+        starts = self.models.objectives[0].fitted.kernel.coordinates.start.tolist()
+        columns = zip(starts, self.space.columns, strict=True)
         incumbent = self.records.points(best[:1]).reshape(-1)  # empty if there is no best row
         choices = [j for j, column in columns if len(incumbent) and column.categories and not np.isnan(incumbent[j])]
         if not choices:
@@ -251,7 +252,7 @@ class Search:
             candidates = np.unique(self.space.repair(self.space.snap(self.space.clip(np.vstack(best)))), axis=0)
             if self.feasible is not None:
                 candidates = candidates[self.feasible.contains(candidates)]
-            self._portfolio = portfolio(self._earlier, candidates, PORTFOLIO)
+            self._portfolio = EarlierTasks.portfolio(self._earlier, candidates, PORTFOLIO)
         return self._portfolio
 
     def _believed_point(self, seed: int, number: int) -> Array | None:
@@ -299,7 +300,7 @@ class Search:
             return np.zeros(len(points), dtype=bool)
         kernel = kernel or self.models.objectives[0].fitted.kernel
         waiting = kernel.features(self.records.points(pending))
-        return distances(kernel, kernel.features(points), waiting).min(axis=1) < PENDING_GAP
+        return kernel.distances(kernel.features(points), waiting).min(axis=1) < PENDING_GAP
 
     def random_point(self, seed: int, rng: np.random.Generator) -> Array:
         """A random point that is not taken, if there is one. In a small space the remaining points are listed."""

@@ -24,7 +24,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import TrialState
 
 from lazybo.core import Array, Direction, checks
-from lazybo.gp import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Kernel, Priors, Task, check_priors, kernel_for, warping
+from lazybo.gp import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Kernel, Priors, Task, Warping
 from lazybo.space import Space, frame_rows, is_frame
 
 _logger = logging.getLogger("lazybo")
@@ -155,7 +155,7 @@ class Fitting:
         found = []
         for name, points, values in zip(self.names, self.points, self.values, strict=True):
             y = values[:, objective]
-            targets = warping(y)(y)
+            targets = Warping.fit("warped", y)(y)
             if y.min() < y.max():
                 rows = thinned(y, min(MAX_TASK_ROWS, max(MAX_ROWS // len(self.names), FEWEST)))
                 found.append(Task(name, points[rows], targets[rows]))
@@ -280,9 +280,9 @@ def tasks_of(
     """What earlier studies say about each objective."""
     if not studies or space.dim == 0:
         return [None] * objectives
-    fits, start = fitting(studies, space), kernel_for(kernel, space.columns)
+    fits, start = fitting(studies, space), Kernel.chosen(kernel, space.columns)
     every = [fits.tasks(objective) for objective in range(objectives)]
-    return [EarlierTasks(tasks, start, check_priors(priors), fits.unknown) if tasks else None for tasks in every]
+    return [EarlierTasks(tasks, start, priors or Priors(), fits.unknown) if tasks else None for tasks in every]
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lazybo.core import checks
-from lazybo.gp import NOISY, Kernel, Particle, Related, Warping
+from lazybo.gp import Kernel, Particle, Priors, Related, Warping
 
 # No study has more rows. A state that was edited may say so.
 MAX_COUNT = 2**53
@@ -49,7 +49,7 @@ class Fitted:
     @property
     def is_noisy(self) -> bool:
         """Whether the model takes the values for noisy; not at the limit of values that are known to have no noise."""
-        return self.noise > NOISY * (1.0 + 1e-9)
+        return self.noise > Priors.NOISY * (1.0 + 1e-9)
 
     def unbuilt(self, **changes: Any) -> "Fitted":
         """The same with changes, for a process that is built again, in units of the current warping."""

@@ -29,9 +29,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lazybo.core import Array
-from lazybo.gp import LARGEST, Posterior, Process, Warping
+from lazybo.gp import Posterior, Process, Warping
 from lazybo.search.acquisition import log_expected_improvement
 
+LARGEST = float(np.finfo(np.float64).max)
 FUTURES = 32
 # Earlier gains count as at least this share of what the model expects: no gain for a while does not mean none for ever.
 LEAST_SHARE = 0.02

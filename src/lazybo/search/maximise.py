@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import Array
-from lazybo.gp import Components, Kernel, NearField, Posterior, distances
+from lazybo.gp import Components, Kernel, Posterior
 from lazybo.search.acquisition import Joint, averaged
 from lazybo.search.records import Index
 from lazybo.space import Feasibility, Space
@@ -105,23 +105,24 @@ class Surface:
 
     def around(self, centers: Array) -> "NearSurface":
         """A cheap approximation of the acquisition by the leading particles around some centers."""
-        return NearSurface([posterior.around(centers) for posterior in self._posteriors], self._joint, self._term)
+        return NearSurface(self._posteriors, centers, self._joint, self._term)
 
 
 class NearSurface:
     """The acquisition around some centers. Each point belongs to one of them."""
 
-    def __init__(self, posteriors: Sequence[NearField], joint: Joint, term: Term | None) -> None:
-        self._posteriors, self._joint, self._term = posteriors, joint, term
+    def __init__(self, posteriors: Sequence[Posterior], centers: Array, joint: Joint, term: Term | None) -> None:
+        self._near = [posterior.around(centers) for posterior in posteriors]
+        self._joint, self._term = joint, term
 
     def value(self, u: Array, center: Index) -> Array:
         """The acquisition at the rows of U, each near its center, (m,)."""
-        found = self._joint(*_stacked([each.posterior(u, center) for each in self._posteriors])).value
+        found = self._joint(*_stacked([each.posterior(u, center) for each in self._near])).value
         return found if self._term is None else found + self._term(u)[0]
 
     def gradient(self, u: Array, center: Index) -> tuple[Array, Array]:
         """The acquisition, (m,), and its derivatives by U, (m, d)."""
-        found = [each.with_slope(u, center) for each in self._posteriors]
+        found = [each.with_slope(u, center) for each in self._near]
         acquired = self._joint(*_stacked([(mean, std) for mean, std, _ in found]))
         first, *others = (
             slope.by_points(*by) for (*_, slope), *by in zip(found, acquired.by_mean, acquired.by_std, strict=True)
@@ -204,7 +205,7 @@ def _limits(space: Space, border: "Border | None", free: NDArray[np.bool_]) -> C
 def _apart(kernel: Kernel, z: Array, count: int) -> list[int]:
     """The first rows that keep `CENTER_GAP` from all earlier ones, at most ``count``."""
     for size in (FIRST_ROWS, len(z)):  # nearly always the first rows are enough
-        near = distances(kernel, z[:size], z[:size]) <= CENTER_GAP
+        near = kernel.distances(z[:size], z[:size]) <= CENTER_GAP
         kept: list[int] = []
         free = np.ones(len(near), dtype=bool)
         while len(kept) < count and free.any():
@@ -234,7 +235,7 @@ def _best_of_each(values: Array, center: Index, count: int) -> Index:
 def _distinct(kernel: Kernel, points: Array, values: Array) -> list[Maximum]:
     """Maxima with their values, best first, without duplicates."""
     z = kernel.features(points)
-    near = distances(kernel, z, z) <= SAME_MAXIMUM
+    near = kernel.distances(z, z) <= SAME_MAXIMUM
     kept: list[int] = []
     for i in np.argsort(-values, kind="stable"):
         if not near[i, kept].any():

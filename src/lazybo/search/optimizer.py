@@ -12,8 +12,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from lazybo.core import Direction, checks, codec, texts
-from lazybo.gp import Kernel, Lag, Priors
+from lazybo.core import Direction, Lag, checks, codec, texts
+from lazybo.gp import Kernel, Priors
 from lazybo.search import saved
 from lazybo.search.acquisition import Acquisition, Function
 from lazybo.search.options import LocalModels, Options

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lazybo.core import checks, codec
-from lazybo.gp import KERNELS, WARPINGS, Kernel, Lag, Priors, check_choice, check_lag, kernel_for, priors_for
+from lazybo.core import Lag, checks, codec
+from lazybo.gp import Kernel, Priors, Warping
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
 from lazybo.search.earlier import EarlierStudy, check_sources
 from lazybo.space import Belief, Space, beliefs_of
@@ -70,12 +70,6 @@ def _acquisition(given: Any) -> str | Acquisition:
     return given
 
 
-def _priors(given: Any) -> Priors | None:
-    if not isinstance(given, Priors | None):
-        raise ValueError(f"priors must be lazybo.Priors(...) or None, not {checks.shortened(given)}")
-    return given
-
-
 def _local_after(given: Any) -> Any:
     if isinstance(given, LocalModels):
         return replace(given, after=_local_after(given.after))
@@ -128,7 +122,7 @@ class Options:
     """
 
     seed: int = _option(None, checks.check_seed, "Seed; makes a run with one worker repeatable.")
-    lag: Lag = _option("auto", check_lag, "Learn the kernel after this many trials.", "N|auto")
+    lag: Lag = _option("auto", checks.check_lag, "Learn the kernel after this many trials.", "N|auto")
     acquisition: str | Acquisition = _option(
         "auto", _acquisition, "What the next trial maximises.", "|".join(ACQUISITIONS)
     )
@@ -138,13 +132,18 @@ class Options:
     n_startup: int | None = _option(
         None, _or_none(checks.whole, "n_startup", 0), "How many trials are spread over the space first.", "N"
     )
-    kernel: str | Kernel | None = _option(None, check_choice, "The kernel of the model.", "|".join(KERNELS))
+    kernel: str | Kernel | None = _option(
+        None, Kernel.check_choice, "The kernel of the model.", "|".join(Kernel.by_name)
+    )
     noise: float | None = _option(
         None, _or_none(checks.positive, "noise"), "The variance of the noise to start with.", "NUMBER"
     )
-    priors: Priors | None = _option(None, _priors, "Priors of the kernel's parameters and the noise.")
+    priors: Priors | None = _option(None, Priors.check, "Priors of the kernel's parameters and the noise.")
     value_transform: Literal["warped", "scaled", "centred"] = _option(
-        "warped", _one_of("value_transform", WARPINGS), "How the model transforms the values.", "|".join(WARPINGS)
+        "warped",
+        _one_of("value_transform", Warping.KINDS),
+        "How the model transforms the values.",
+        "|".join(Warping.KINDS),
     )
     cost: str | None = _option(
         None,
@@ -176,7 +175,7 @@ class Options:
     @property
     def learned_priors(self) -> Priors | None:
         """The priors that learning uses: without noise if the objective is deterministic."""
-        return priors_for(self.priors, self.noise, deterministic=self.deterministic)
+        return (self.priors or Priors()).deterministic(self.noise) if self.deterministic else self.priors
 
     @property
     def local_models(self) -> LocalModels:
@@ -216,9 +215,8 @@ def _to_plain(value: Any) -> Any:
         return value
     if isinstance(value, Priors | LocalModels):
         return {each.name: _to_plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Kernel) and KERNELS.get(value.name) is type(value):
-        return {"name": value.name, "values": value.values.tolist()}
-    return {"given": checks.shortened(value)}
+    named = value.plain() if isinstance(value, Kernel) else None
+    return named or {"given": checks.shortened(value)}
 
 
 def _from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any] | None) -> Any:
@@ -228,7 +226,7 @@ def _from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any] | 
     if name == "priors" and isinstance(value, Mapping):
         return Priors(**{**value, "like": _from_plain("kernel", value.get("like"), space, None)})
     if name == "kernel" and isinstance(value, Mapping):
-        return kernel_for(value["name"], space.columns).with_values(value["values"])
+        return Kernel.chosen(value["name"], space.columns).with_values(value["values"])
     if name == "local_after" and isinstance(value, Mapping):
         return LocalModels(**value)
     if name == "beliefs":

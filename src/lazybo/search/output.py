@@ -15,13 +15,12 @@ only with length scales near 0. With it the border is somewhat blurred, and rand
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lazybo.core import Array
-from lazybo.gp import Kernel, Lag, Priors, Warping, scaling
+from lazybo.core import Array, Lag
+from lazybo.gp import Kernel, Priors
 from lazybo.search.records import Index, Records
 from lazybo.search.results import State
 
@@ -44,7 +43,7 @@ class Learning:
     kernel: str | Kernel | None
     noise: float | None
     priors: Priors | None
-    make_warping: Callable[..., Warping]
+    warping: str
     thins: bool = True
     particles: int = 1
 
@@ -182,7 +181,7 @@ class Cost(Output):
 
     def learning(self, given: Learning) -> Learning:
         """Measured costs have noise even if the objective has none."""
-        return replace(given, noise=None, priors=None, make_warping=scaling, particles=1)
+        return replace(given, noise=None, priors=None, warping="scaled", particles=1)
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ class FailureLabels(Output):
 
     def learning(self, given: Learning) -> Learning:
         """The labels have priors of their own."""
-        return replace(given, noise=None, priors=LABELS, make_warping=scaling, particles=1)
+        return replace(given, noise=None, priors=LABELS, warping="scaled", particles=1)
 
     @property
     def repeated(self) -> list[list[int]]:

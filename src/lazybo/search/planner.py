@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from lazybo.core import Direction, checks, codec, one_thread
-from lazybo.gp import MOST_PARTICLES, WARPINGS
 from lazybo.search.acquisition import check_acquisition
 from lazybo.search.decide import FEW_PARAMETERS, Search
 from lazybo.search.earlier import EarlierStudy, tasks_of
@@ -23,6 +22,8 @@ from lazybo.search.regions import Regions
 from lazybo.search.results import PENDING, Result, State
 from lazybo.space import Space
 
+# With few observations the posterior has this many kernels.
+MOST_PARTICLES = 8
 # The default number of startup points is the number of parameters, but at least this; and this with many parameters,
 # since no number of points would fill such a space.
 LEAST_STARTUP = 5
@@ -42,7 +43,7 @@ class Planner:
             options.kernel,
             options.noise,
             options.learned_priors,
-            WARPINGS[options.value_transform],
+            options.value_transform,
             particles=MOST_PARTICLES,
         )
         default = LEAST_STARTUP if space.dim > FEW_PARAMETERS else max(space.dim, LEAST_STARTUP)

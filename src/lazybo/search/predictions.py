@@ -34,7 +34,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from lazybo.core import Array, texts
-from lazybo.gp import NO_VALUE, NOISY, Components, Posterior, Warping, root_of
+from lazybo.gp import Components, Posterior, Priors, Warping
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.records import Index
 from lazybo.space import Space
@@ -175,7 +175,7 @@ class Predictor:
         if self.known_variances.any():
             return found
         ends = [found, self._partly_real(points, values, self._real(configurations))]
-        quiet = [process.noise <= NOISY for process in self.posterior.processes]
+        quiet = [process.noise <= Priors.NOISY for process in self.posterior.processes]
         if self.posterior.weights @ quiet > INTERVAL[0]:
             ends.append([Prediction(value, value, value) for value in values.tolist()])
         return [
@@ -230,7 +230,7 @@ class Predictor:
     @property
     def known_variances(self) -> Array:
         """Known variances of the noise of all rows, 0 where none is known or nothing was measured, (n,)."""
-        known = np.where(self.posterior.known_variances < NO_VALUE, self.posterior.known_variances, 0.0)
+        known = np.where(self.posterior.leading.informative, self.posterior.known_variances, 0.0)
         known[self.forecasts] = 0.0
         return known
 
@@ -298,7 +298,7 @@ class Contender:
 
 def chances(mean: Array, covariance: Array, equal: float, rng: np.random.Generator) -> Array:
     """The chance of each contender, (m,)."""
-    draws = mean + rng.standard_normal((DRAWS, len(mean))) @ root_of(covariance).T
+    draws = mean + rng.standard_normal((DRAWS, len(mean))) @ Posterior.root_of(covariance).T
     return np.asarray((draws <= draws.min(axis=1, keepdims=True) + equal).mean(axis=0))
 
 

@@ -4,6 +4,7 @@ Smaller values are better: with the direction "maximize" they are negated. ``sig
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -12,7 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lazybo.core import checks
-from lazybo.gp import LARGEST
 
 # What is told: one value, one for each of several objectives, or None for a failure.
 Values: TypeAlias = float | Sequence[float | None] | None
@@ -146,7 +146,7 @@ def check_constraints(given: Mapping[str, float | None] | None) -> dict[str, flo
         double = math.nan if value is None else checks.as_number(f"the constraint {name!r}", value)
         if not math.isnan(double):
             # An infinite violation is as bad as the largest one.
-            measured[name] = min(max(double, -LARGEST), LARGEST)
+            measured[name] = min(max(double, -sys.float_info.max), sys.float_info.max)
     return measured
 
 

@@ -18,29 +18,16 @@ from lazybo.core import Array, checks, one_thread
 from lazybo.gp import (
     CHUNK_ROWS,
     NO_VALUE,
-    NOISY,
-    PROOF_IF_DISCRETE,
     Components,
-    Data,
     EarlierTasks,
     Kernel,
-    Matern52,
+    Learner,
     Posterior,
     PosteriorPool,
     Priors,
     Process,
-    Repeats,
     Warping,
-    check_priors,
-    draw,
     groups_of_rows,
-    is_due,
-    kernel_for,
-    modes,
-    particles_at,
-    prior_kernel,
-    repeats_of,
-    subset,
 )
 from lazybo.search.fitted import Fitted, usable
 from lazybo.search.output import Learning, Output
@@ -55,20 +42,14 @@ REWARP_GROWTH = 0.02
 # With this many measured values, the warping is fitted to them only: forecasts of trainings that were stopped early are
 # often nearly equal, and would hide how the measured values are spread.
 MEASURED = 5
-# A warping is fitted to at most this many values. Points that are nearer than NEAR, as a share of the diagonal of the
-# cube, count nearly as one.
-MOST_WARPED = 1000
-NEAR = 0.2
 # If there are known variances, the process is rebuilt when the slope of the warping has changed by this factor.
 RESCALE = 2.0
-# At most this many evaluations are repeated to find out whether there is noise.
-MOST_REPEATS = PROOF_IF_DISCRETE
+# At most this many evaluations are repeated to find out whether there is noise: enough if values are discrete, too.
+MOST_REPEATS = 3
 # If the kernel is never learned, the values are compared with earlier tasks when they have grown by this factor.
 RELATE_GROWTH = 1.25
 # With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
 FRESH_VALUES = 2000
-# With larger targets, as values that are not scaled may be, the likelihoods of particles differ by rounding errors.
-LARGE_TARGET = 1e4
 # The particles are drawn again when their effective number is less than this share of them.
 DEGENERATE = 0.5
 
@@ -164,7 +145,7 @@ class Current:
         """
         if not (self.fitted.is_noisy and self.priors.may_be_noisy):
             return False
-        if self.output.noise_is_known() or self.fitted.noise_limits()[0] >= NOISY:
+        if self.output.noise_is_known() or self.fitted.noise_limits()[0] >= Priors.NOISY:
             return False
         groups = self.output.repeated
         if sum(len(group) - 1 for group in groups) >= MOST_REPEATS:
@@ -172,16 +153,19 @@ class Current:
         pending = set(self.output.unfinished.tolist())
         if any(not pending.isdisjoint(group) for group in groups):
             return False
-        repeats = _repeats(self.output, self.targets)
-        return not (repeats.differ or repeats.agree)
+        return self._noise_shown is None
 
     @property
     def is_exact(self) -> bool:
         """Whether the values are known to have no noise: the priors exclude it, or repeats have shown that."""
-        repeats = _repeats(self.output, self.targets)
-        if repeats.differ or self.priors.exclude_noise:
-            return not repeats.differ
-        return repeats.agree and not self.output.variances(self.output.measured).any()
+        if self._noise_shown or self.priors.exclude_noise:
+            return not self._noise_shown
+        return self._noise_shown is False and not self.output.variances(self.output.measured).any()
+
+    @property
+    def _noise_shown(self) -> bool | None:
+        """Whether repeated evaluations have shown noise, or that there is none (False)."""
+        return self.priors.noise_shown(_measured(self.output, self.targets), self.output.repeated)
 
 
 class Surrogate:
@@ -197,19 +181,18 @@ class Surrogate:
     ) -> None:
         learning = output.learning(learning)
         self._space, self.output, self._feasible, self.earlier = space, output, feasible, earlier
-        self._lag, self._make_warping, self._thins = learning.lag, learning.make_warping, learning.thins
-        self._most = learning.particles if learning.lag == "auto" else 1
-        self._priors = check_priors(learning.priors)
+        self._warping, self._thins, self._priors = learning.warping, learning.thins, learning.priors or Priors()
+        self._learner = Learner(self._priors, learning.lag, learning.particles)
         self._earlier_means: dict[bytes, Array] = {}
         self._pool_points: Array | None = None
-        self.fitted = self.prior = _first(kernel_for(learning.kernel, space.columns), learning, self._priors)
+        self.fitted = self.prior = _first(Kernel.chosen(learning.kernel, space.columns), learning, self._priors)
         self._built: Built | None = None
         self._read: tuple[tuple[int, bool], Current] | None = None  # of which version of the records
 
     @property
     def learns(self) -> bool:
         """Whether the kernel and the noise are learned at all."""
-        return self._lag is not None
+        return self._learner.lag is not None
 
     def learn(self, *, fresh: bool = False) -> None:
         """Learn what is due, and keep it.
@@ -295,25 +278,24 @@ class Surrogate:
         """The model with what is due learned, and with all rows."""
         fitted = self._warped(self.fitted)
         targets, complete = self._targets(fitted), self.output.rows(State.COMPLETE)
-        lag = 1 if fresh and self.learns and len(complete) <= FRESH_VALUES else self._lag
-        count = particles_at(len(complete), self._most)
-        due = is_due(lag, fitted.learned_at, len(complete), count)
+        always = fresh and self.learns and len(complete) <= FRESH_VALUES
+        due = self._learner.is_due(fitted.learned_at, len(complete), always=always)
         if self.earlier is not None and (due or self._must_relate(fitted, len(complete))):
             fitted = self._related(self.earlier, fitted, targets, complete)
         if due:
-            return self._relearned(fitted, targets, complete, count)
+            return self._relearned(fitted, targets, complete)
         if self._is_rescaled(fitted):
             fitted = fitted.unbuilt()
         now = self._with_rows(fitted, targets)
         # Forecasts change between two suggestions, and a resumed run does not see what they were.
         settled = len(self.output.measured) == len(complete) > fitted.learned_at
         if settled and now.posterior.effective < DEGENERATE * len(fitted.particles):
-            return self._relearned(fitted, targets, complete, count)
+            return self._relearned(fitted, targets, complete)
         return now
 
-    def _relearned(self, fitted: Fitted, targets: Array, complete: Index, count: int) -> Current:
+    def _relearned(self, fitted: Fitted, targets: Array, complete: Index) -> Current:
         """The model with new particles, whose weights are those of the draws: the likelihood is divided out."""
-        now = self._with_rows(self._learned(fitted, targets, complete, count), targets)
+        now = self._with_rows(self._learned(fitted, targets, complete), targets)
         if not now.fitted.others:
             return now
         first, *others = (
@@ -363,7 +345,7 @@ class Surrogate:
 
     def _must_relate(self, fitted: Fitted, count: int) -> bool:
         """Whether to compare this many values with the earlier tasks although the kernel is not learned."""
-        grown = count > RELATE_GROWTH * fitted.related_at if self._lag is None else count < 2
+        grown = count > RELATE_GROWTH * fitted.related_at if not self.learns else count < 2
         return fitted.related is None or (grown and count != fitted.related_at)
 
     def _means_at(self, earlier: EarlierTasks, points: Array) -> Array:
@@ -374,22 +356,22 @@ class Surrogate:
                 self._earlier_means[key] = earlier.means(point[None])[:, 0]
         return np.array([self._earlier_means[key] for key in keys]).reshape(len(keys), len(earlier)).T
 
-    def _learned(self, fitted: Fitted, targets: Array, rows: Index, count: int) -> Fitted:
-        """What is learned from the evaluations with a value: about ``count`` particles with their weights."""
+    def _learned(self, fitted: Fitted, targets: Array, rows: Index) -> Fitted:
+        """What is learned from the evaluations with a value: particles with their weights."""
         assert fitted.warping is not None, "values are warped before they are used"
         variances = fitted.warping.variances(self.output.variances(rows))
-        data = Data(self._points(rows), targets[rows], variances)
-        priors = self._priors.given(_repeats(self.output, targets)).within(*fitted.noise_limits())
+        points, learned = self._points(rows), targets[rows]
+        priors = self._priors.given(_measured(self.output, targets), self.output.repeated).within(
+            *fitted.noise_limits()
+        )
         if self.output.noise_is_known():
             priors = replace(self._priors, noisy_odds=0.0)
         related, earlier = fitted.related, self.earlier
         if related is not None and earlier is not None:
-            expected = related.offset + related.weights @ self._means_at(earlier, data.x)
-            data = data._replace(targets=data.targets - expected)
+            learned = learned - (related.offset + related.weights @ self._means_at(earlier, points))
             priors = priors.like_others(earlier.learned.kernel, related.residual)
-        first = fitted.learned_at == 0
-        count = count if np.abs(data.targets).max() < LARGE_TARGET else 1
-        leading, *others = draw(modes(data, fitted.kernel, fitted.noise, priors, first=first), count)
+        learner, first = replace(self._learner, priors=priors), fitted.learned_at == 0
+        leading, *others = learner.drawn(fitted.kernel, fitted.noise, points, learned, variances, first=first)
         return fitted.unbuilt(
             kernel=leading.kernel,
             noise=leading.noise,
@@ -427,17 +409,9 @@ class Surrogate:
             return fitted
         measured = self.output.measured
         rows = measured if len(measured) >= MEASURED else complete
-        rows = rows[subset(len(rows), MOST_WARPED)]
-        made = self._make_warping(self.output.values[rows], self._sparseness(rows) if self._thins else None)
+        points = self._points(rows) if self._thins else None
+        made = Warping.fit(self._warping, self.output.values[rows], points, self._space.columns)
         return replace(fitted, warping=made, warped_at=len(complete))
-
-    def _sparseness(self, rows: Index) -> Array:
-        """How much each of these rows tells about the whole space, (n,): less, the more other rows are near it."""
-        if self._space.dim == 0:
-            return np.ones(len(rows))
-        d = len(self._space.columns)
-        near = Matern52(np.full(d, NEAR * math.sqrt(d)), columns=self._space.columns)
-        return 1.0 / near(self._points(rows)).sum(axis=1)
 
     def _targets(self, fitted: Fitted) -> Array:
         """The targets of all rows: warped values, NaN for pending rows.
@@ -455,15 +429,12 @@ class Surrogate:
         return targets
 
 
-def _repeats(output: Output, targets: Array) -> Repeats:
-    """What repeated evaluations show. Failures and forecasts do not count."""
-    groups = output.repeated
-    if not groups:
-        return Repeats()
+def _measured(output: Output, targets: Array) -> Array:
+    """The targets that were measured; NaN for failures and forecasts, which do not count as repeats, (n,)."""
     measured = np.full(len(targets), np.nan)
     rows = output.measured
     measured[rows] = targets[rows]
-    return repeats_of(measured, groups)
+    return measured
 
 
 def _mixture(fitted: Fitted, built: Built) -> Posterior:
@@ -472,6 +443,6 @@ def _mixture(fitted: Fitted, built: Built) -> Posterior:
 
 def _first(chosen: Kernel, learning: Learning, priors: Priors) -> Fitted:
     """The start: a kernel object as it was given, or a kernel chosen by name with the medians of the priors."""
-    median, median_noise = prior_kernel(chosen, priors)
+    median, median_noise = priors.start(chosen)
     first = median if learning.kernel is None or isinstance(learning.kernel, str) else usable(chosen)
     return Fitted(first, median_noise if learning.noise is None else checks.positive("noise", learning.noise))

@@ -19,7 +19,7 @@ are learned by maximum a posteriori with `lazybo.gp.priors.Priors`, which suit t
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -27,9 +27,10 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Product, Sum, WhiteKernel
 
 from lazybo.core import Array
-from lazybo.gp import NOISY_START, Data, K, Matern52, Priors, evidence, maximum_a_posteriori, prior_kernel, subset
 from lazybo.gp import Kernel as OwnKernel
+from lazybo.gp import Learner, Matern52, Priors
 
+K = TypeVar("K", bound=OwnKernel)
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.
 Minimizer: TypeAlias = Callable[..., tuple[Array, float]]
 
@@ -40,6 +41,16 @@ SUPPORTED = (
 # The size of y and the ranges of X are clipped to these limits, so that nothing overflows.
 SMALLEST, LARGEST = 1e-75, 1e75
 SMALLEST_RANGE, LARGEST_RANGE = 1e-290, 1e308
+# Without a known noise, learning also starts from this much.
+NOISY_START = 1e-2
+
+
+class Data(NamedTuple):
+    """Points, (n, d), targets, (n,) or (n, q), and known noise variances in units of the targets², (n,)."""
+
+    x: Array
+    targets: Array
+    known: Array
 
 
 class Parsed(NamedTuple):
@@ -206,7 +217,8 @@ class Learning:
 
         It starts from the current parameters; restarts are drawn uniformly from the bounds.
         """
-        part, bounds = data.part(subset(len(data.x), self.max_points)), kernel.bounds
+        rows, bounds = Learner(max_points=self.max_points).rows(len(data.x)), kernel.bounds
+        part = Data(*(each[rows] for each in data))
         if self.restarts and not np.isfinite(bounds).all():
             raise ValueError("n_restarts_optimizer > 0 needs a kernel whose bounds are finite")
 
@@ -225,13 +237,14 @@ class Learning:
         It starts from the current parameters; restarts are drawn from the priors. If no noise is known yet (None), it
         starts from the priors' noise and from a large one, since the posterior often has a mode near each.
         """
-        noises = (prior_kernel(kernel, self.priors)[1], NOISY_START) if noise is None else (noise,)
+        noises = (self.priors.start(kernel)[1], NOISY_START) if noise is None else (noise,)
         starts = [(kernel, start) for start in noises]
         center, deviations = self.priors.center(kernel), self.priors.deviations(kernel)
         for _ in range(self.restarts):
             phi = center + deviations * self.rng.standard_normal(len(center))
             starts.append((kernel.with_theta(phi[:-1]), float(np.exp(phi[-1]))))
-        found = [maximum_a_posteriori(data, *start, self.priors, max_points=self.max_points) for start in starts]
+        learner = Learner(self.priors, max_points=self.max_points)
+        found = [learner.best(*start, *data) for start in starts]
         best = max(found, key=lambda learned: learned.log_posterior)
         return best.kernel, best.noise
 
@@ -240,7 +253,7 @@ class Learning:
         units, before = Units(data), parse(kernel, data.x.shape[1])
         assert isinstance(before.kernel, Matern52), "composed makes Matern kernels"
         if first:
-            start: tuple[Matern52, float | None] = prior_kernel(before.kernel, self.priors)[0], None
+            start: tuple[Matern52, float | None] = self.priors.start(before.kernel)[0], None
         else:
             start = units.within(before.kernel, before.noise)
         return composed(*units.outside(*self.most_probable(*start, units.data(data))))
@@ -250,7 +263,7 @@ def log_likelihood(kernel: Kernel | OwnKernel, data: Data) -> tuple[float, Array
     """log p(t | X, θ) and its derivatives by the kernel's θ; minus infinity if K is not positive definite."""
     parsed = parse(kernel, data.x.shape[1])
     try:
-        value, gradient = evidence(parsed.kernel, parsed.noise, *data)
+        value, gradient = Learner.evidence(parsed.kernel, parsed.noise, *data)
     except np.linalg.LinAlgError:
         return -np.inf, np.zeros(parsed.jacobian.shape[1])
     return value, gradient @ parsed.jacobian

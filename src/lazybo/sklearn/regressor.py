@@ -25,30 +25,15 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
-from lazybo.core import Array, checks, one_thread
-from lazybo.gp import (
-    MAX_POINTS,
-    MAX_TARGET,
-    Data,
-    Lag,
-    Matern52,
-    Priors,
-    Process,
-    Targets,
-    check_lag,
-    check_priors,
-    identity,
-    in_units,
-    is_due,
-    prior_kernel,
-    root_of,
-    standardize,
-)
+from lazybo.core import Array, Lag, checks, one_thread
 from lazybo.gp import Kernel as OwnKernel
-from lazybo.sklearn.kernels import Learning, Minimizer, Parameters, composed, log_likelihood, parse, validate
+from lazybo.gp import Learner, Matern52, Posterior, Priors, Process, Targets
+from lazybo.sklearn.kernels import Data, Learning, Minimizer, Parameters, composed, log_likelihood, parse, validate
 
 # Regression data is noisier than objectives are, so the prior of the noise is wider than the optimiser's.
 PRIORS = Priors(noise_spread=2.0, noisy_odds=0.0)
+# The squares of larger values overflow.
+MAX_TARGET = 1e150
 # `Process` needs some noise; this much is lost in rounding.
 NO_NOISE = float(np.finfo(np.float64).tiny)
 
@@ -177,7 +162,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         normalize_y: bool = False,
         lag: Lag = "auto",
         priors: Priors | None = None,
-        max_points: int | None = MAX_POINTS,
+        max_points: int | None = 400,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.kernel = kernel
@@ -211,7 +196,9 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         with _all_or_nothing(self):
             if not self.__sklearn_is_fitted__():
                 rows = self._rows(X, y, self.kernel, reset=True)
-                self._build(rows, self._first_parameters(rows.x.shape[1]), learn=is_due(self.lag, 0, len(rows.y)))
+                self._build(
+                    rows, self._first_parameters(rows.x.shape[1]), learn=Learner(lag=self.lag).is_due(0, len(rows.y))
+                )
             else:
                 self._extend(self._rows(X, y, self.kernel_, reset=False))
         return self
@@ -229,14 +216,20 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         if new.y.shape[1:] != old.y.shape[1:]:
             raise ValueError(f"y must have as many columns as before, but has {new.y.shape} after {old.y.shape}")
         y = np.concatenate((old.y, new.y))
-        if self.optimizer is not None and parameters.free and is_due(self.lag, parameters.learned_at, len(y)):
+        if (
+            self.optimizer is not None
+            and parameters.free
+            and Learner(lag=self.lag).is_due(parameters.learned_at, len(y))
+        ):
             x, known = np.concatenate((old.process.X, new.x)), np.concatenate((old.process.known_variances, new.known))
             self._build(Observations(x, y, known), parameters, learn=True)
         else:
             self._model = old.with_rows(new, self._targets(y))
 
     def _targets(self, y: Array) -> Targets:
-        return (standardize if self.normalize_y else in_units if self.kernel is None else identity)(y)
+        if self.normalize_y:
+            return Targets.standardized(y)
+        return Targets.in_units(y) if self.kernel is None else Targets.identity(y)
 
     # ---------------------------------------------------------------- predict
 
@@ -267,7 +260,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         count, rng = checks.whole("n_samples", n_samples, 1), check_random_state(random_state)
         model, u = self._at(X)
         mean = model.mean(u)
-        drawn = np.tensordot(root_of(model.covariance(u)), rng.standard_normal((*mean.shape, count)), axes=1)
+        drawn = np.tensordot(Posterior.root_of(model.covariance(u)), rng.standard_normal((*mean.shape, count)), axes=1)
         return mean[..., None] + drawn * np.asarray(model.targets.scale)[..., None]
 
     @one_thread()
@@ -331,7 +324,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         with _no_overflow_warnings():
             u = check_array(points, dtype=float, ensure_all_finite=_finite_only(self.kernel))
         nothing = Observations(np.zeros((0, u.shape[1])), np.zeros(0), np.zeros(0))
-        return Model.build(nothing, identity(nothing.y), self._first_parameters(u.shape[1])), u
+        return Model.build(nothing, Targets.identity(nothing.y), self._first_parameters(u.shape[1])), u
 
     def _rows(self, x: ArrayLike, y: ArrayLike, kernel: object, *, reset: bool) -> Observations:
         """Validate the rows and the estimator's parameters, before anything is changed. Each row gets its ``alpha``."""
@@ -359,11 +352,11 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return Observations(np.array(points), values, np.broadcast_to(alpha, len(values)))
 
     def _check_parameters(self) -> None:
-        check_lag(self.lag)
+        checks.check_lag(self.lag)
         checks.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         if self.max_points is not None:
             checks.whole("max_points", self.max_points, 2)
-        check_priors(self.priors)
+        Priors.check(self.priors)
         if not (self.optimizer is None or self.optimizer == "fmin_l_bfgs_b" or callable(self.optimizer)):
             raise ValueError(f'optimizer must be "fmin_l_bfgs_b", a callable or None, not {self.optimizer!r}')
         if callable(self.optimizer) and not isinstance(self.kernel, Kernel):
@@ -371,7 +364,7 @@ class LazyGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _first_parameters(self, dim: int) -> Parameters:
         own = self.kernel is None
-        kernel = composed(*prior_kernel(Matern52(np.ones(dim)), self.priors)) if own else validate(self.kernel)
+        kernel = composed(*(self.priors or Priors()).start(Matern52(np.ones(dim)))) if own else validate(self.kernel)
         return Parameters(kernel, parse(kernel, dim).noise, own=own)
 
     def _learning(self, count: int) -> Learning:

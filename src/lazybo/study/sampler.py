@@ -25,8 +25,8 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core import Array, checks
-from lazybo.gp import Kernel, Lag, Priors
+from lazybo.core import Array, Lag, checks
+from lazybo.gp import Kernel, Priors
 from lazybo.search import EarlierStudy, Options
 from lazybo.space import Belief, Predicate, Space, beliefs_of, believing, contains, only_value
 from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options

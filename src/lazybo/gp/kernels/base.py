@@ -41,6 +41,8 @@ from lazybo.core import Array, checks
 Index: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 
+# The name of the default kernel.
+DEFAULT = "additive"
 # The coordinate of an inactive number: the middle of the unit interval, so that no active value is favoured.
 INACTIVE_VALUE = 0.5
 # The coordinate of an inactive label.
@@ -347,6 +349,8 @@ class Kernel(ABC):
 
     # The name of the kernel in `Optimizer(kernel=…)`.
     name: ClassVar[str]
+    # The kernels that can be chosen by name; `lazybo.gp.kernels` fills it.
+    by_name: ClassVar[dict[str, type[Any]]] = {}
     length_scales: Array
     output_scale: float
     columns: Sequence[Column]
@@ -364,6 +368,28 @@ class Kernel(ABC):
             raise ValueError(f"there are {len(scales)} length scales but {len(columns)} columns")
         self.__dict__.update(length_scales=scales, columns=columns)
         self.__dict__["output_scale"] = checks.positive("output_scale", self.output_scale)
+
+    @staticmethod
+    def check_choice(kernel: object) -> "str | Kernel | None":
+        """Return ``kernel`` if it is a name of a kernel, a kernel, or None; raise a ValueError otherwise."""
+        if isinstance(kernel, str) and kernel not in Kernel.by_name:
+            raise ValueError(f"kernel must be one of {list(Kernel.by_name)} or a kernel object, not {kernel!r}")
+        return kernel if kernel is None or isinstance(kernel, str) else as_kernel(kernel)
+
+    @staticmethod
+    def chosen(kernel: "str | Kernel | None", columns: Sequence[Column]) -> "Kernel":
+        """A new kernel by name (None: the default) with length scales 1, or a kernel object with these columns."""
+        if kernel is None or isinstance(kernel, str):
+            made: Kernel = Kernel.by_name[kernel or DEFAULT](np.ones(max(len(columns), 1)), columns=columns)
+            return made
+        if tuple(kernel.columns) != tuple(columns):
+            raise ValueError(f"the kernel must have the columns of the space: {columns}")
+        return kernel
+
+    def plain(self) -> dict[str, Any] | None:
+        """Its name and its parameters as plain data; None for a kernel that cannot be chosen by name."""
+        known = Kernel.by_name.get(self.name) is type(self)
+        return {"name": self.name, "values": self.values.tolist()} if known else None
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """After a copy or unpickling NumPy arrays are writable: make them read-only again."""
@@ -430,6 +456,10 @@ class Kernel(ABC):
         """k of each point with itself, (n,)."""
         return np.full(len(z), self.output_scale)
 
+    def distances(self, z: Array, other: Array) -> Array:
+        """Distances between the rows of two feature arrays, (m, n), in units of the ranges."""
+        return self.coordinates.distances(z, other, self.length_scales)
+
     def prepared(self, z: Array) -> Any:
         """Features in the form that `between` and `with_slope` need for ``other``; saves time if it is used again."""
         return z
@@ -457,11 +487,6 @@ def as_kernel(kernel: object) -> Kernel:
     if not isinstance(kernel, Kernel):
         raise ValueError(f"the kernel must be one of lazybo.gp.kernels, such as Matern52, not {kernel!r}")
     return kernel
-
-
-def distances(kernel: Kernel, z: Array, other: Array) -> Array:
-    """Distances between the rows of two feature arrays, (m, n), in units of the kernel's ranges."""
-    return kernel.coordinates.distances(z, other, kernel.length_scales)
 
 
 @dataclass(frozen=True, eq=False)
