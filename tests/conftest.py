@@ -34,8 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
     for item in items:
         if item.get_closest_marker("extra"):
-            # Fixtures of a module start clusters, servers and browsers: one process has all tests of a file, and one has
-            # all that start Ray.
+            # Fixtures of a module start clusters, servers and browsers: one process has all tests of a file, and one
+            # has all that start Ray.
             ray = any(word in item.nodeid.lower() for word in ("ray", "cluster"))
             item.add_marker(pytest.mark.xdist_group("ray" if ray else item.path.name))
 
