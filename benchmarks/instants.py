@@ -11,6 +11,9 @@ Drivers are forked from this process, which has made such runs itself and so has
 are in memory where that is possible (a kill is not a power cut). So an instant costs half a second of CPU time. Each is
 a row of a file as soon as it is known: a command that was stopped continues.
 
+``--storages postgresql`` starts a server of its own (it needs the programs of PostgreSQL, and psycopg). What is sent to
+it counts as a call that writes.
+
 With ``--suspend`` the driver is stopped at that call instead, as by Ctrl-Z or a paused virtual machine. Another driver,
 which takes it for one on another machine, works on the study until it has finished, or has given up, or waits. All time
 limits are short meanwhile: those of locks, of databases and of heartbeats. Then the first one continues.
@@ -45,6 +48,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,8 +60,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
+from benchmarks.drivers import databases
 from lazybo.run import Trial, presence
-from lazybo.study import DEFAULT_NAME, is_paused, open_storage, replay, store
+from lazybo.study import DEFAULT_NAME, Store, is_paused, open_storage, replay, store
 
 LIBRARY = r"""
 #define _GNU_SOURCE
@@ -67,6 +72,7 @@ LIBRARY = r"""
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -91,6 +97,7 @@ static void *before(const char *name) {
 WRAP(ssize_t, write, (int f, const void *b, size_t n), (f, b, n))
 WRAP(ssize_t, pwrite, (int f, const void *b, size_t n, off_t o), (f, b, n, o))
 WRAP(ssize_t, pwrite64, (int f, const void *b, size_t n, off64_t o), (f, b, n, o))
+WRAP(ssize_t, send, (int f, const void *b, size_t n, int g), (f, b, n, g))
 WRAP(ssize_t, writev, (int f, const struct iovec *v, int n), (f, v, n))
 WRAP(ssize_t, pwritev, (int f, const struct iovec *v, int n, off_t o), (f, v, n, o))
 WRAP(int, fsync, (int f), (f))
@@ -119,6 +126,7 @@ OPEN(open64)
 # The variable with the path of the library, so that this program knows that it is preloaded.
 PRELOADED = "LD_PRELOAD"
 STORAGES = ("sqlite", "journal")
+POSTGRESQL = "postgresql"
 MODES = ("here", "process", "pauses")
 SPACE = {"x": (-1.0, 1.0), "rate": (1e-4, 1.0, "log"), "kind": ["a", "b", "c"]}
 TRIALS = {"here": 10, "process": 10, "pauses": 13}
@@ -131,7 +139,7 @@ RESULTS = {kind: Path(__file__).parent / "results" / f"{kind}.csv" for kind in (
 # A process that was killed while it wrote to a journal keeps its lock for so many seconds; Optuna's default is 30.
 LOCKED = 1
 # While a driver is suspended: seconds between heartbeats, until a driver counts as dead, and until a database is locked
-# for too long; and how long the other driver has.
+# for too long, or ends the session of a client that is silent; and how long the other driver has.
 HEARTBEAT, DEAD, BUSY, OTHERS = 0.3, 1.5, 1, 15.0
 # Where files are in memory.
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 (folders with random names)
@@ -144,11 +152,12 @@ class Case:
     storage: str
     mode: str
     folder: Path
+    url: str = ""  # of an empty database
 
     def open(self) -> Any:
         """The storage, opened again."""
-        if self.storage == "sqlite":
-            return open_storage(self.folder / "study.db")
+        if self.storage != "journal":
+            return open_storage(self.url or self.folder / "study.db")
         path = str(self.folder / "study.journal")
         return JournalStorage(JournalFileBackend(path, JournalFileSymlinkLock(path, grace_period=LOCKED)))
 
@@ -165,7 +174,12 @@ class Case:
         """The trials as they are in the study now; none if there is no study yet."""
         storage = self.open()
         known = {each.study_name for each in storage.get_all_studies()}
-        return optuna.load_study(study_name=DEFAULT_NAME, storage=storage).trials if DEFAULT_NAME in known else []
+        if DEFAULT_NAME not in known:
+            return []
+        study = optuna.load_study(study_name=DEFAULT_NAME, storage=storage)
+        found = study.trials
+        drop_connections(study)
+        return found
 
 
 # ------------------------------------------------------------------ evaluations
@@ -207,6 +221,7 @@ def hurry(name: str) -> None:
     presence.INTERVAL, presence.TIMEOUT = HEARTBEAT, DEAD
     presence.machine = lambda: name
     store.SQLITE_TIMEOUT, store.RETRY_WAITS = BUSY, (BUSY,)
+    store.POSTGRESQL_SESSION = f"SET idle_in_transaction_session_timeout = '{BUSY}s'"
 
 
 def drive(
@@ -252,6 +267,12 @@ def driven(case: Case, number: int = 0, counted: Any = None) -> bool:
     if process.exitcode not in (0, -signal.SIGKILL):
         raise SystemExit(f"a run of {case} failed with exit code {process.exitcode}")
     return process.exitcode != 0
+
+
+def drop_connections(study: Study) -> None:
+    """Close the connections to a database: a server has few, and forked processes must not share them."""
+    if (database := Store(study).database) is not None:
+        database.engine.dispose()
 
 
 # ------------------------------------------------------------------------- laws
@@ -307,36 +328,40 @@ def broken_by_suspension(case: Case, number: int, _: Sequence[Any]) -> Counter[s
     twice = twice or counted != list(range(TRIALS[case.mode])) or len(counted) + len(queued) < len(trials)
     study = optuna.load_study(study_name=DEFAULT_NAME, storage=case.open())
     differ = any(each.differs for each in replay(study))
+    drop_connections(study)
     return Counter(dict(zip(LAWS, (lost, twice, differ), strict=True)))
 
 
 class References:
     """Uninterrupted runs: the calls of each case, and what its study then contains."""
 
-    def __init__(self) -> None:
+    def __init__(self, urls: Iterator[str]) -> None:
+        self.urls = urls
         self._known: dict[tuple[str, str], tuple[int, list[Any]]] = {}
 
     def of(self, storage: str, mode: str) -> tuple[int, list[Any]]:
         """The number of calls and the content of the study."""
         if (storage, mode) not in self._known:
-            with temporary() as folder:
-                case, counted = Case(storage, mode, Path(folder)), FORKS.Value("l", 0)
+            with fresh(storage, mode, self.urls) as case:
+                counted = FORKS.Value("l", 0)
                 driven(case, counted=counted)
                 self._known[storage, mode] = counted.value, content(case.trials())
         return self._known[storage, mode]
 
 
-def temporary() -> "tempfile.TemporaryDirectory[str]":
-    """A folder for one run."""
-    return tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+@contextmanager
+def fresh(storage: str, mode: str, urls: Iterator[str]) -> Iterator[Case]:
+    """A case with a folder and an empty storage of its own."""
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        yield Case(storage, mode, Path(folder), next(urls) if storage == POSTGRESQL else "")
 
 
-def warm_up(storages: Iterable[str], modes: Iterable[str]) -> None:
+def warm_up(storages: Iterable[str], modes: Iterable[str], urls: Iterator[str]) -> None:
     """Make runs in this process, so that those that are forked from it find all modules imported."""
     for storage in storages:
         for mode in {"here", *modes} - {"process"}:
-            with temporary() as folder:
-                drive(Case(storage, mode, Path(folder)), 0)
+            with fresh(storage, mode, urls) as case:
+                drive(case, 0)
 
 
 def measure(
@@ -349,8 +374,8 @@ def measure(
     laws = None
     while laws is None:  # a run with fewer calls ends before
         call = numbers.randint(1, calls)
-        with temporary() as folder:
-            laws = attack(Case(storage, mode, Path(folder)), call, reference)
+        with fresh(storage, mode, references.urls) as case:
+            laws = attack(case, call, reference)
     counts = {law: int(laws[law]) for law in LAWS}
     return {"instant": instant, "seed": seed, "storage": storage, "mode": mode, "calls": calls, "call": call, **counts}
 
@@ -393,7 +418,7 @@ def main() -> None:
     """Print the counts of each case, and fail if a law is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--instants", type=int, default=1000, help="of all cases together, which take turns")
-    parser.add_argument("--storages", nargs="*", default=STORAGES, choices=STORAGES)
+    parser.add_argument("--storages", nargs="*", default=STORAGES, choices=(*STORAGES, POSTGRESQL))
     parser.add_argument("--modes", nargs="*", default=MODES, choices=MODES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--suspend", action="store_true", help="suspend the driver instead of killing it")
@@ -405,15 +430,19 @@ def main() -> None:
     cases = [(storage, mode) for storage in options.storages for mode in options.modes]
     wanted = [(i, options.seed, *cases[i % len(cases)]) for i in range(options.instants)]
     known = {(row["instant"], row["seed"], row["storage"], row["mode"]): row for row in recorded_in(options.results)}
-    references = References()
-    if any(each not in known for each in wanted):
-        warm_up(options.storages, options.modes)
-    for each in wanted:
-        if each not in known:
-            known[each] = measure(*each, references, suspend=options.suspend)
-            record(options.results, known[each])
-            if any(known[each][law] for law in LAWS):
-                print(known[each], file=sys.stderr, flush=True)
+    server: AbstractContextManager[Iterator[str]] = (
+        databases(POSTGRESQL) if POSTGRESQL in options.storages else nullcontext(iter(()))
+    )
+    with server as urls:
+        references = References(urls)
+        if any(each not in known for each in wanted):
+            warm_up(options.storages, options.modes, urls)
+        for each in wanted:
+            if each not in known:
+                known[each] = measure(*each, references, suspend=options.suspend)
+                record(options.results, known[each])
+                if any(known[each][law] for law in LAWS):
+                    print(known[each], file=sys.stderr, flush=True)
     print(f"{'case':20} {'calls':>8} {'instants':>8}", *(f"{law:>8}" for law in LAWS))
     rows = [known[each] for each in wanted]
     for storage, mode in cases:
