@@ -125,9 +125,8 @@ def run(setting: Setting) -> dict[str, Any]:
 
 def _dispose(storage: BaseStorage) -> None:
     """Close the connections, which forked processes must not share."""
-    from lazybo.study.databases import database_of
-
-    if (database := database_of(storage)) is not None:
+    database = getattr(storage, "_backend", storage)
+    if isinstance(database, optuna.storages.RDBStorage):
         database.engine.dispose()
 
 

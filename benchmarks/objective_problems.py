@@ -16,7 +16,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from benchmarks import lcbench, problems, trainings
-from lazybo.search.hypervolume import hypervolume
+from lazybo.search import non_dominated
 
 Params = Mapping[str, Any]
 
@@ -61,6 +61,19 @@ class Problem:
         if self.reference:
             return max(self.best - hypervolume(values, np.array(self.reference)), 0.0) / self.scale
         return float((values.min() - self.best) / self.scale) if len(values) else 1.0
+
+
+def hypervolume(values: np.ndarray, reference: np.ndarray) -> float:
+    """The volume between the points (n, q) and the reference: slices along the last objective."""
+    values = values[(values < reference).all(axis=1)]
+    if not len(values):
+        return 0.0
+    if len(reference) == 1:
+        return float(reference[0] - values.min())
+    values = values[non_dominated(values)]
+    values = values[np.argsort(values[:, -1])]
+    heights = np.diff(values[:, -1], append=reference[-1])
+    return sum(height * hypervolume(values[: i + 1, :-1], reference[:-1]) for i, height in enumerate(heights.tolist()))
 
 
 def branin(a: float, b: float) -> float:

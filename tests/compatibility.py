@@ -22,7 +22,7 @@ from optuna.storages.journal import JournalFileBackend
 from typer.testing import CliRunner
 
 import lazybo
-from tests.command import app
+from tests.cli.command import app
 
 DATABASE, JOURNAL, TABLE, EXPECTED = "studies.db", "journal.log", "table.csv", "expected.json"
 OPTIMIZER, LOCAL, CHECKPOINTS = "optimizer.json", "local.json", "checkpoints"

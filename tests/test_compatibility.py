@@ -5,7 +5,6 @@ What was recorded never changes. What the model says of it is there, too, but ma
 
 import json
 import math
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,8 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo import write_report
-from lazybo.cli.plan import make_plan
-from lazybo.cli.settings import settings_of
 from lazybo.study import Store, model_of
-from lazybo.study.attributes import FORMAT_KEY
-from lazybo.study.definition import FORMAT
-from tests.command import app
+from tests.cli.command import app
 from tests.compatibility import EXPECTED, READERS, said
 
 VERSIONS = sorted(path for path in (Path(__file__).parent / "data").iterdir() if path.is_dir())
@@ -66,17 +61,6 @@ def test_files_of_earlier_versions_say_the_same_and_are_continued(folder: Path, 
     assert list(differences(expected, found)) == []
 
 
-@pytest.mark.parametrize("path", [path for folder in VERSIONS for path in folder.glob("*.toml")], ids=lambda p: p.name)
-def test_settings_of_earlier_versions_mean_the_same(path: Path) -> None:
-    written = tomllib.loads(path.read_text())
-    plan = make_plan(settings_of([str(path)], {}))
-    assert {key: plan.settings[key] for key in written if key not in ("require", "timeout")} == {
-        key: each for key, each in written.items() if key not in ("require", "timeout")
-    }
-    assert plan.space.feasible is not None
-    assert list(plan.space.distributions) == list(written["parameters"])
-
-
 # ----------------------------------------------------------------- newer versions
 
 
@@ -84,7 +68,7 @@ def newer_study(path: Path) -> optuna.Study:
     """A study as a version would leave it whose studies this one misreads."""
     study = lazybo.optimize(lambda params: params["x"], SPACE, n_trials=3, storage=path, seed=0, progress=False)
     store = Store(study)
-    store.set_attributes({FORMAT_KEY: FORMAT + 1})
+    store.set_attributes({"lazybo:format": 99})
     return study
 
 
@@ -122,10 +106,3 @@ def test_an_optimiser_of_a_newer_version_gives_one_sentence(tmp_path: Path) -> N
         lazybo.Optimizer.load(path)
     with pytest.raises(ValueError, match=sentence):
         lazybo.Optimizer(SPACE, seed=0).restore(state)
-
-
-def test_settings_of_a_newer_version_give_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "study.toml"
-    path.write_text("quantum = true\n")
-    with pytest.raises(ValueError, match=r"unknown key 'quantum'; lazybo .* does not know it, a newer one may"):
-        settings_of([str(path)], {})

@@ -12,7 +12,7 @@ import typer
 
 import lazybo
 from tests import postgres
-from tests.command import app
+from tests.cli.command import app
 from tests.documents import PAGES, ROOT, RUN, SHOWN, Block, blocks_of, differences, run, same
 
 ALL = {str(path.relative_to(ROOT)): blocks_of(path) for path in PAGES}

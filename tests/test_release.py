@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 import lazybo
-from tests.command import app
+from tests.cli.command import app
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -17,12 +17,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from benchmarks.paper import levy
-from benchmarks.paper.common import LABELS, NOISE, XI, read_rows, unit_kernel
+from benchmarks.paper.common import LABELS, NOISE, improvement, read_rows, unit_kernel
 from lazybo import LazyGP
 from lazybo.core import Array, codec
 from lazybo.demo import levy as demo_levy
 from lazybo.gp import Targets
-from lazybo.search.acquisition import expected_improvement
 
 COLOURS = {"naive": "#d95f02", "lazy": "#1f78b4", "ours": "#33a02c", "lag3": "#7570b3", "algorithm2": "#666666"}
 STYLE: Any = {"font.size": 9, "axes.grid": True, "grid.alpha": 0.3, "svg.hashsalt": "lazybo", "svg.fonttype": "none"}
@@ -133,10 +132,10 @@ def illustration() -> Illustration:
     std = np.sqrt(variance)
     draws = gp.sample(grid[:, None], 3, rng)
     # The acquisition functions minimise.
-    improvement = expected_improvement(-mean, std, -float(values.max()), XI).value
+    expected, *_ = improvement(-mean, std, -float(values.max()))
     return Illustration(
-        *(raw(grid), negative_levy(grid), raw(points), values, mean, std, draws, improvement),
-        local_maxima(improvement),
+        *(raw(grid), negative_levy(grid), raw(points), values, mean, std, draws, expected),
+        local_maxima(expected),
     )
 
 

@@ -21,6 +21,7 @@ from benchmarks.paper.common import (
     Row,
     append_rows,
     first_at,
+    improvement,
     optimizer_options,
     paper_options,
     quartiles,
@@ -31,7 +32,6 @@ from lazybo import GrowingCholesky, LazyGP, Optimizer, Suggestion
 from lazybo.core import Array, Lag
 from lazybo.demo import levy
 from lazybo.gp import Learner, Targets, Warping
-from lazybo.search.acquisition import expected_improvement
 
 BOUND = 10.0
 METHODS = ("naive", "lag3", "lazy", "lazy-scaled", "lazy-random", "naive-random", "ours-naive", "ours-lazy", "ours")
@@ -137,7 +137,7 @@ class PaperSearch:
         values = np.zeros(len(points))
         if len(near):
             variance = self._gp.posterior(points[near]).variance / scale / scale
-            values[near] = expected_improvement(mean[near], np.sqrt(variance), incumbent, XI).value
+            values[near], *_ = improvement(mean[near], np.sqrt(variance), incumbent)
         return values
 
     def negative(self, x: Array) -> tuple[float, Array]:
@@ -146,10 +146,10 @@ class PaperSearch:
         incumbent = (float(self._gp.y.min()) - shift) / scale
         p = self._gp.posterior_gradient(x[None])
         std = np.sqrt(np.maximum(p.variance, 1e-18)) / scale
-        found = expected_improvement((p.mean - shift) / scale, std, incumbent, XI)
-        slope = found.by_mean[0] * p.mean_gradient[0] / scale
-        slope += found.by_std[0] * p.variance_gradient[0] / (2 * std[0] * scale * scale)
-        return -float(found.value[0]), -slope
+        value, by_mean, by_std = improvement((p.mean - shift) / scale, std, incumbent)
+        slope = by_mean[0] * p.mean_gradient[0] / scale
+        slope += by_std[0] * p.variance_gradient[0] / (2 * std[0] * scale * scale)
+        return -float(value[0]), -slope
 
 
 @dataclass(frozen=True)

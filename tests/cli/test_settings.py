@@ -1,5 +1,6 @@
 """The table of settings: what it says is what flags, files and checks do."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import typer
 
 from lazybo import Limits
 from lazybo.cli.app import app
+from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import KEYS, SETTINGS, from_flags, settings_of
 from lazybo.search import Options
 
+EARLIER = sorted((Path(__file__).parents[1] / "data").glob("*/*.toml"))
 # A value of each type, as a TOML file writes it, and one of another type.
 WRITTEN = {
     "a string": ('"x"', "3"),
@@ -70,3 +73,24 @@ def test_flags_that_were_not_given_are_no_settings() -> None:
         "direction": "maximize",
         "trials": 3,
     }
+
+
+# ----------------------------------------------------------------- other versions
+
+
+@pytest.mark.parametrize("path", EARLIER, ids=lambda p: p.name)
+def test_settings_of_earlier_versions_mean_the_same(path: Path) -> None:
+    written = tomllib.loads(path.read_text())
+    plan = make_plan(settings_of([str(path)], {}))
+    assert {key: plan.settings[key] for key in written if key not in ("require", "timeout")} == {
+        key: each for key, each in written.items() if key not in ("require", "timeout")
+    }
+    assert plan.space.feasible is not None
+    assert list(plan.space.distributions) == list(written["parameters"])
+
+
+def test_settings_of_a_newer_version_give_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text("quantum = true\n")
+    with pytest.raises(ValueError, match=r"unknown key 'quantum'; lazybo .* does not know it, a newer one may"):
+        settings_of([str(path)], {})

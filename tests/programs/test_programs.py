@@ -22,8 +22,7 @@ from optuna.exceptions import TrialPruned
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Reading, Step, Value
 from lazybo.programs.program import Program, end_survivor, running
-from lazybo.run import EvaluationFailed, Trial, TrialPaused, born
-from lazybo.run.presence import machine
+from lazybo.run import EvaluationFailed, Process, Trial, TrialPaused, born
 
 # Against hanging only.
 DEADLINE = 60.0
@@ -351,7 +350,7 @@ def test_a_survivor_is_only_ended_if_the_note_says_for_certain_which_process_it_
     """Earlier versions noted starts in seconds, which move when the clock is set."""
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as survivor:
         note: dict[str, Any] = {
-            "machine": machine(),
+            "machine": Process.this().machine,
             "pid": survivor.pid,
             "born": born(survivor.pid),
             "parent": 2**22 + 1,
@@ -370,7 +369,7 @@ def test_a_survivor_is_only_ended_if_the_note_says_for_certain_which_process_it_
 )
 def test_a_note_that_was_edited_ends_nothing(change: dict[str, Any] | str, tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as survivor:
-        note = {"machine": machine(), "pid": survivor.pid, "born": born(survivor.pid)}
+        note = {"machine": Process.this().machine, "pid": survivor.pid, "born": born(survivor.pid)}
         note |= {"parent": 2**22 + 1, "parent_born": 1}
         text = change if isinstance(change, str) else json.dumps({**note, **change})
         (tmp_path / "process.json").write_text(text)

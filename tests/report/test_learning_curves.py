@@ -10,11 +10,8 @@ from optuna.trial import TrialState
 from typer.testing import CliRunner
 
 from lazybo import LazySampler
-from lazybo.cli import summary
 from lazybo.report import figures_of, plots, predictions, records
-from lazybo.report.facts import facts_of
-from lazybo.study.attributes import PAUSED_KEY
-from tests.command import app
+from tests.cli.command import app
 
 EPOCHS = 12
 
@@ -79,8 +76,6 @@ def test_epochs_that_were_saved() -> None:
     study = curves_study()
     assert records.epochs(study.trials) == records.Epochs(8 * EPOCHS + 3 * 4, 11 * EPOCHS, 3, 11)
     assert records.epochs([]) is None
-    record = summary.details(facts_of(study))
-    assert record["epochs"] == {"trained": 108, "in_full": 132, "stopped": 3, "trainings": 11}
 
 
 def test_a_paused_training_is_shown_as_such_and_counts_as_stopped() -> None:
@@ -91,7 +86,7 @@ def test_a_paused_training_is_shown_as_such_and_counts_as_stopped() -> None:
             params={"x": 0.5},
             distributions=study.trials[0].distributions,
             intermediate_values={epoch: loss(0.5, epoch) for epoch in range(1, 6)},
-            user_attrs={PAUSED_KEY: 5},
+            user_attrs={"lazybo:paused": 5},
         )
     )
     assert records.epochs(study.trials) == records.Epochs(8 * EPOCHS + 3 * 4 + 5, 12 * EPOCHS, 4, 12)

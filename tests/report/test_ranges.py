@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import lazybo
 from lazybo.report.facts import facts_of
 from lazybo.report.good_ranges import Range, Ranges
-from tests.command import app
+from tests.cli.command import app
 
 # The ranges of `valley` are known: see `exact`.
 SPACE: dict[str, Any] = {"lr": (1e-5, 1e-1, "log"), "m": (0.0, 1.0), "opt": ["sgd", "adam", "lion"], "idle": (1, 20)}

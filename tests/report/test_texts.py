@@ -14,8 +14,7 @@ from lazybo.core import texts
 from lazybo.report.predictions import MOST_SHOWN, chances_shown
 from lazybo.search import Contender
 from lazybo.study import CORRECTIONS_KEY, open_storage
-from lazybo.study.attributes import PAUSED_KEY
-from tests.command import app
+from tests.cli.command import app
 
 X = {"x": FloatDistribution(0.0, 1.0)}
 
@@ -54,7 +53,7 @@ def shown(storage: str, *arguments: str) -> str:
 
 
 def test_the_best_configuration_has_no_attributes_of_ours(storage: str) -> None:
-    ours = {"device": "0", "slot": 0, PAUSED_KEY: None, CORRECTIONS_KEY: [{"value": 1.0}]}
+    ours = {"device": "0", "slot": 0, "lazybo:paused": None, CORRECTIONS_KEY: [{"value": 1.0}]}
     study = optuna.create_study(study_name="s", storage=open_storage(storage))
     study.add_trial(create_trial(value=1.0, params={"x": 0.5}, distributions=X, user_attrs={"loss": 2.5, **ours}))
     text = shown(storage, "s")

@@ -16,7 +16,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 import lazybo
 from lazybo.run.next_trial import MAX_TRAININGS, MIN_SIZE, Bracket, bracket_for
 from lazybo.study import is_paused
-from lazybo.study.attributes import PAUSED_KEY
 
 STEPS = 10
 SPACE = {"x": (-1.0, 1.0)}
@@ -37,7 +36,7 @@ def steps_of(study: optuna.Study) -> list[int]:
 
 def trial_at(number: int, steps: int, value: float, state: TrialState = TrialState.WAITING) -> FrozenTrial:
     """A trial whose values are all the same; paused if it is waiting."""
-    paused = {PAUSED_KEY: steps} if state == TrialState.WAITING else {}
+    paused = {"lazybo:paused": steps} if state == TrialState.WAITING else {}
     values = dict.fromkeys(range(1, steps + 1), value)
     trial = create_trial(state=state, user_attrs=paused, intermediate_values=values)
     trial.number = number

@@ -15,13 +15,12 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 from optuna.trial import TrialState
 
-from lazybo import Limits, RunFailed, Space, kfold, optimize
+from lazybo import Limits, Optimizer, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import STOPPED_KEY, StopReason
 from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.run.trial import Trial
 from lazybo.search import Options
-from lazybo.search.planner import Planner
 from lazybo.study import (
     ATTEMPTS_KEY,
     DRIVER_KEY,
@@ -172,14 +171,15 @@ def test_what_another_driver_does_meanwhile_is_known(study: optuna.Study, storag
 
 def interfering(monkeypatch: pytest.MonkeyPatch, interfere: Callable[[], object]) -> None:
     """Let something happen after every proposal, before the trial begins."""
-    propose = Planner.propose
+    planner_class = type(Optimizer(SPACE).planner)
+    propose = planner_class.propose
 
-    def slow(planner: Planner, *arguments: int) -> list[dict[str, Any]]:
+    def slow(planner: Any, *arguments: int) -> list[dict[str, Any]]:
         proposed = propose(planner, *arguments)
         interfere()
         return proposed
 
-    monkeypatch.setattr(Planner, "propose", slow)
+    monkeypatch.setattr(planner_class, "propose", slow)
 
 
 @pytest.mark.parametrize("storage", ["sqlite", "journal", "without a lock"], indirect=True)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -11,13 +12,15 @@ from typing import Any
 import optuna
 import pytest
 
+from lazybo.run.channel import StudyReporter
 from lazybo.run.presence import HEARTBEAT_KEY, TIMEOUT, Drivers, born, heartbeat, machine, present
 from lazybo.study import Store, open_storage
 
 PROGRAM = """
 import sys, time, optuna
+from lazybo.run.channel import StudyReporter
 from lazybo.run.presence import present
-from lazybo.study.store import open_storage
+from lazybo.study import open_storage
 study = optuna.load_study(study_name="s", storage=open_storage(sys.argv[1]))
 with present(study) as name:
     print(name, flush=True)
@@ -139,3 +142,24 @@ def test_nobody_is_dead_while_the_storage_does_not_answer(study: optuna.Study, m
 
 def unreachable(*_: object) -> None:
     raise OSError("no route to host")
+
+
+@pytest.mark.parametrize("action", ["report", "be present", "see who is present"])
+def test_a_database_that_is_locked_for_a_moment_is_waited_for(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 0.01}})
+    study = optuna.create_study(storage=storage)
+    reporter, trial = StudyReporter(study, lambda *_: None), study.ask()
+    reporter.open(0, trial._trial_id)
+    act = {
+        "report": lambda: reporter.report(0, 3, 1.0),
+        "be present": lambda: present(study).__enter__(),
+        "see who is present": lambda: Drivers(study).living(),
+    }[action]
+    other = sqlite3.connect(tmp_path / "s.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    monkeypatch.setattr(time, "sleep", lambda _: other.close())
+    act()
+    assert "trying again" in caplog.text

@@ -10,12 +10,13 @@ import optuna
 import pytest
 import sqlalchemy
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo.run.channel import BatchedWriter, StudyReporter
 from lazybo.study import open_storage
-from lazybo.study.journal import Journal, WholeLines
 
 
 class Written:
@@ -103,7 +104,7 @@ def test_when_a_trial_has_ended_all_its_values_are_there(kind: str, tmp_path: Pa
     storage = {
         "memory": lambda: None,
         "sqlite": lambda: tmp_path / "s.db",
-        "journal": lambda: Journal(WholeLines(str(tmp_path / "journal"))),
+        "journal": lambda: JournalStorage(JournalFileBackend(str(tmp_path / "journal"))),
     }[kind]()
 
     def objective(params: dict[str, float], trial: Any) -> float:

@@ -9,9 +9,7 @@ import pytest
 
 import lazybo
 from lazybo import Condition, Described, Graph, Mixture, Optimizer, Permutation, Space, Subset
-from lazybo.cli.parameters import space_of
 from lazybo.study import model_of
-from lazybo.study.structured import kinds_of
 
 KINDS = {
     "order": Permutation(["a", "b", "c", "d"]),
@@ -94,7 +92,7 @@ def test_a_run_stores_ordinary_parameters_and_resumes(tmp_path: Path) -> None:
     assert study.trials[0].params["order[0]"] == "d"
     assert study.trials[0].params["cell[0>2]"] == "none"
     assert study.user_attrs["lazybo:kind:order"] == {"kind": "permutation", "items": ["a", "b", "c", "d"]}
-    assert kinds_of(study) == KINDS
+    assert model_of(study, study.trials).space.kinds == KINDS
     assert all(params["recipe"]["z"] <= 0.8 and ("order" in params) == (params["opt"] == "adam") for params in seen)
     changed = SPACE.changed(parameters={**SPACE.parameters, "order": Permutation(["a", "b", "c"])})
     with pytest.raises(ValueError, match="has another space: there 'order' is"):
@@ -116,10 +114,10 @@ def test_the_model_of_a_study_knows_its_kinds_and_reports_it(tmp_path: Path) -> 
 def test_suggest_works_with_any_sampler(sampler: optuna.samplers.BaseSampler) -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(travelled, n_trials=12)
-    assert kinds_of(study) == {name: KINDS[name] for name in ("order", "recipe")}
+    kinds = {name: KINDS[name] for name in ("order", "recipe")}
     order = lazybo.suggest(study.best_trial, "order", KINDS["order"])
     assert sorted(order) == ["a", "b", "c", "d"]
-    assert model_of(study, study.trials).space.kinds.keys() == {"order", "recipe"}
+    assert model_of(study, study.trials).space.kinds == kinds
     if isinstance(sampler, lazybo.LazySampler):
         model = sampler.model(study)
         assert model is not None
@@ -134,27 +132,6 @@ def test_a_name_has_one_kind_in_a_study() -> None:
     with pytest.raises(ValueError, match=r"'order' is Permutation\(items=\('a', 'b', 'c'\)\) here, but in an earlier"):
         study.optimize(objective, n_trials=2)
     assert study.user_attrs["lazybo:kind:order"]["items"] == ["a", "b"]
-
-
-def test_a_file_describes_kinds() -> None:
-    tables = {
-        "order": {"type": "permutation", "items": ["a", "b", "c", "d"], "if": {"opt": ["adam"]}},
-        "opt": {"type": "choice", "choices": ["sgd", "adam"]},
-        "inputs": {"type": "subset", "items": ["a", "b", "c", "d"], "at_least": 1, "at_most": 3},
-        "recipe": {"type": "mixture", "parts": ["x", "y", "z"], "at_most": 2},
-        "cell": {"type": "graph", "nodes": 3, "operations": ["none", "skip", "conv"]},
-        "solvent": {"type": "described", "choices": {"w": [1.0, 2.0], "e": [2.0, 2.5], "d": [5.0, 0.0]}},
-    }
-    space = space_of(tables)
-    assert space.kinds == KINDS
-    assert space.conditions == SPACE.conditions
-    for wrong, message in (
-        ({"type": "permutation"}, "parameter 'p': a permutation needs items, not"),
-        ({"type": "graph", "nodes": 3, "operation": ["a"]}, "unknown key 'operation'"),
-        ({"type": "mixture", "parts": ["x"]}, "parameter 'p': the parts of a Mixture must be from 2 to 64"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            space_of({"p": wrong})
 
 
 # ------------------------------------------------------------------- the user's own structure

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import lazybo
 from lazybo import Priors, Space
-from lazybo.gp.kernels import AdditiveMatern52
+from lazybo.gp import Column, Kernel
 from lazybo.search.acquisition import Acquired, log_expected_improvement
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.options import LocalModels, Options
@@ -51,8 +51,8 @@ from lazybo.search.options import LocalModels, Options
         ({"local_after": LocalModels(after=-1)}, "local_after must be"),
         ({"deterministic": "yes"}, "deterministic must be True or False, not 'yes'"),
         ({"acquisition": "best"}, "acquisition must be one of"),
-        ({"acquisition": abs}, "acquisition.* must return .*Acquired .*, but raised TypeError"),
-        ({"acquisition": lambda mean, std, best: (mean, mean, std)}, r"must return .*Acquired .*, not \(array"),
+        ({"acquisition": abs}, "acquisition.* must return three arrays .*, but raised TypeError"),
+        ({"acquisition": lambda mean, std, best: (mean, std)}, r"must return three arrays .*, not \(array"),
         ({"acquisition": lambda mean, std, best: Acquired(mean[:1], std, std)}, "must return .*, not Acquired"),
     ],
 )
@@ -87,7 +87,7 @@ OTHERS: dict[str, list[Any]] = {
     "n_startup": [0, 7],
     "kernel": ["matern52", KERNEL],
     "noise": [1e-4],
-    "priors": [Priors(noise=1e-3), Priors(like=AdditiveMatern52([0.3, 2.0], 1.5, 0.4))],
+    "priors": [Priors(noise=1e-3), Priors(like=Kernel.chosen("additive", (Column(), Column())))],
     "value_transform": ["scaled", "centred"],
     "cost": ["seconds", "price"],
     "earlier": [[[({"x": i / 9, "y": 0.5}, (i / 9 - 0.3) ** 2) for i in range(10)]]],

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution
 
 import lazybo
 from lazybo import Condition, Optimizer, Space
 from lazybo.gp import Process
 from lazybo.search.options import LocalModels
-from lazybo.space.boxes import box
 
 NUMBERS = {f"x{j}": (-5.0, 5.0) for j in range(4)}
 MIXED = {
@@ -338,10 +337,3 @@ def test_the_sampler_takes_the_limit() -> None:
     study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, local_after=local(20)))
     study.optimize(lambda trial: trial.suggest_float("x", -1, 1) ** 2 + trial.suggest_float("y", -1, 1) ** 2, 40)
     assert study.best_value < 1e-2
-
-
-def test_parents_of_conditions_are_not_narrowed() -> None:
-    space = Space({"n": IntDistribution(1, 9), "x": FloatDistribution(0, 1)}, conditions={"x": Condition("n", (9,))})
-    narrow = box(space, np.array([0.1, 0.5]), 0.2)
-    assert narrow.distributions["n"] == IntDistribution(1, 9)
-    assert narrow.distributions["x"] == FloatDistribution(0.4, 0.6)

@@ -28,7 +28,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import lazybo
-from lazybo.run.engines import WorkerDied
 from lazybo.sklearn import LazySearchCV
 from lazybo.sklearn.candidates import SEARCH_KEY, Candidates
 from lazybo.sklearn.spaces import SearchSpace
@@ -284,7 +283,7 @@ class Mortal(ThreadPoolExecutor):
         if args[1].params["parameter"] < 0.5:
             return super().submit(fn, *args, **kwargs)
         future: Future[Any] = Future()
-        future.set_exception(WorkerDied("killed"))
+        future.cancel()
         return future
 
 

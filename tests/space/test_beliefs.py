@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazybo import Belief, Permutation, Space
-from lazybo.search.decide import believed_points
 from lazybo.space.beliefs import DOUBT, belief_of
 from lazybo.space.space import believing
 
@@ -36,7 +35,9 @@ def space_with(name: str, belief: Belief | None = None) -> Space:
 
 def drawn(space: Space, count: int = 4000) -> list[Any]:
     (name,) = space.names
-    points = believed_points(space, np.random.default_rng(0).random((count, space.draws)))
+    assert space.believed is not None
+    drawn = space.believed.as_uniform(np.random.default_rng(0).random((count, space.draws)))
+    points = space.from_uniform(drawn)
     return [space.decode(point)[name] for point in points]
 
 

@@ -18,7 +18,6 @@ from optuna.distributions import FloatDistribution, IntDistribution
 from scipy import stats
 
 from lazybo import Belief, Condition, Described, Graph, Mixture, Optimizer, Permutation, Space, Subset
-from lazybo.search.decide import believed_points
 from lazybo.space.axis import NumberAxis
 from lazybo.space.beliefs import DOUBT
 
@@ -207,7 +206,8 @@ def test_values_of_a_belief_are_as_likely_as_it_says(name: str, rng: np.random.G
         + DOUBT * (high - low) / (cells[-1][1] - cells[0][0])
         for value, (low, high) in zip(values, cells, strict=True)
     }
-    points = believed_points(space, rng.random((DRAWN, space.draws)))
+    assert space.believed is not None
+    points = space.from_uniform(space.believed.as_uniform(rng.random((DRAWN, space.draws))))
     check_counts([params["p"] for params in space.decode_all(points)], share)
     # The density at points drawn evenly has the mean 1.
     assert space.believed is not None
@@ -221,7 +221,8 @@ def test_choices_of_a_belief_are_as_likely_as_its_weights(rng: np.random.Generat
     space = Space({"c": [*"abcd"]}, beliefs={"c": Belief(weights={"a": 5, "d": 0.5})})
     weights = {"a": 5.0, "b": 1.0, "c": 1.0, "d": 0.5}
     share = {each: (1 - DOUBT) * weight / 7.5 + DOUBT / 4 for each, weight in weights.items()}
-    points = believed_points(space, rng.random((DRAWN, space.draws)))
+    assert space.believed is not None
+    points = space.from_uniform(space.believed.as_uniform(rng.random((DRAWN, space.draws))))
     check_counts([params["c"] for params in space.decode_all(points)], share)
 
 

@@ -14,7 +14,7 @@ import lazybo
 from lazybo import Belief, LazySampler, Space
 from lazybo.study.definition import options_of
 from lazybo.study.replaying import replay
-from tests.command import app
+from tests.cli.command import app
 
 BELIEFS = {"lr": Belief(around=1e-3, within=3), "opt": Belief(weights={"adam": 4})}
 PARAMETERS: dict[str, Any] = {"lr": (1e-6, 10.0, "log"), "opt": ["sgd", "adam", "lion"]}

@@ -17,7 +17,6 @@ from optuna.distributions import FloatDistribution
 
 from lazybo import Column, LazySampler, Matern52, Optimizer, Priors, Space, optimize, write_report
 from lazybo.search import EarlierStudy, Options
-from lazybo.search.acquisition import expected_improvement
 from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
 from lazybo.study.definition import keep_options, options_of, reporting_of, stored_options
 from lazybo.study.model import model_of
@@ -159,6 +158,11 @@ def test_options_are_stored_in_the_format_of_the_first_version() -> None:
     assert "like" not in kept["priors"]
 
 
+def own_acquisition(mean: np.ndarray, std: np.ndarray, best: float) -> tuple[np.ndarray, ...]:
+    """Of a user: the mean alone, and its derivatives."""
+    return best - mean, -np.ones_like(mean), np.zeros_like(std)
+
+
 class OwnKernel(Matern52):
     """A kernel of a user."""
 
@@ -171,9 +175,9 @@ def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> N
         n_trials=7,
         seed=0,
         progress=False,
-        sampler=LazySampler(kernel=kernel, acquisition=expected_improvement),
+        sampler=LazySampler(kernel=kernel, acquisition=own_acquisition),
     )
-    assert "expected_improvement" in stored_options(study, study.trials).options["not kept"]["acquisition"]
+    assert "own_acquisition" in stored_options(study, study.trials).options["not kept"]["acquisition"]
     assert "OwnKernel" in stored_options(study, study.trials).options["not kept"]["kernel"]
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -1,23 +1,19 @@
 """Earlier studies by name, through the sampler, `optimize()` and the command; what is kept with a study."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.distributions import FloatDistribution
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.report.predictions import model_for
-from lazybo.search import EarlierStudy
-from lazybo.search.earlier import fitting, say
-from lazybo.search.options import pack, unpack
+from lazybo.study import model_of
 from lazybo.study.definition import read_earlier
-from tests.command import app
+from tests.cli.command import app
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 
@@ -35,11 +31,6 @@ def old_study(name: str = "old", storage: Any = None, count: int = 30) -> optuna
         value = 40 + 7 * bowl(x + 0.02, y)
         study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
     return study
-
-
-@pytest.fixture(autouse=True)
-def _say_again() -> None:
-    say.cache_clear()
 
 
 def test_studies_are_read_by_name(tmp_path: Path) -> None:
@@ -92,24 +83,6 @@ def test_a_string_is_no_list() -> None:
         lazybo.LazySampler(earlier="old@a.db")  # type: ignore[arg-type]
 
 
-def test_packed_studies_are_the_same() -> None:
-    studies = (EarlierStudy("a ü", ({"x": 0.1, "k": None}, {"x": 1e300, "k": "b"}), ((1.5,), (-math.pi,))),)
-    assert unpack(pack(studies)) == studies
-    with pytest.raises(ValueError, match="cannot be read"):
-        unpack("damaged")
-
-
-@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
-def test_choices_survive_as_texts_and_lists() -> None:
-    choices = CategoricalDistribution([(1, 2), (3, 4), 5])
-    study = EarlierStudy("a", ({"k": (1, 2)}, {"k": 5}, {"k": (3, 4)}), ((1.0,), (2.0,), (3.0,)))
-    space, texts = lazybo.Space({"k": choices}), EarlierStudy("a", ({"k": "5"},) * 3, study.values)
-    points = [
-        fitting(studies, space).points[0][:, 0].tolist() for studies in ((study,), unpack(pack([study])), (texts,))
-    ]
-    assert points == [[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [2.0, 2.0, 2.0]]
-
-
 def test_the_sampler_starts_where_the_last_study_ended() -> None:
     study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, earlier=[old_study()]))
     study.optimize(lambda trial: bowl(trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)), n_trials=6)
@@ -135,7 +108,7 @@ def test_reports_and_resumed_runs_need_no_other_storage(tmp_path: Path) -> None:
     assert [trial.params for trial in study.trials] == [trial.params for trial in whole.trials]
     (tmp_path / "old.db").unlink()
     loaded = optuna.load_study(study_name=study.study_name, storage=f"sqlite:///{tmp_path}/new.db")
-    (relation,) = model_for(loaded).optimizer.model.related()
+    (relation,) = model_of(loaded, loaded.trials).optimizer.model.related()
     assert relation.name == "old"
     assert relation.results == 30
     assert relation.share > 0.5

@@ -22,8 +22,6 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from lazybo import Space, optimize
-from lazybo.run import presence
-from lazybo.run.channel import StudyReporter
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.databases import database_of
 from lazybo.study.definition import Definition, open_study
@@ -243,8 +241,6 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
     writer = open_ledger(study, SPACE, "me")
     running, waiting = begin(writer, 0), begin(writer, 1)
     writer.put_back(waiting.trial_id, 1, "me")
-    reporter = StudyReporter(study, lambda *_: None)
-    reporter.open(0, running.trial_id)
     enqueued = Store(study).add(create_trial(state=TrialState.WAITING))
     return {
         "begin": lambda: begin(writer, 3),
@@ -253,10 +249,7 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
         "fill in": lambda: writer.fill_in(enqueued, {}, PARAMS),
         "put back": lambda: writer.put_back(running.trial_id, 1, "me"),
         "finish": lambda: writer.finish(running, complete(1.0)),
-        "report": lambda: reporter.report(0, 3, 1.0),
         "read": lambda: Store(study).trials(),
-        "be present": lambda: presence.present(study).__enter__(),
-        "see who is present": lambda: presence.Drivers(study).living(),
         "open the study": lambda: open_study(Store(study).storage, "s", Definition(), Space(SPACE), 1),
     }
 
@@ -270,10 +263,7 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
         "fill in",
         "put back",
         "finish",
-        "report",
         "read",
-        "be present",
-        "see who is present",
         "open the study",
     ],
 )

@@ -21,7 +21,7 @@ from lazybo.study.attributes import SEEN_KEY
 from lazybo.study.replaying import Replayed, replay
 from lazybo.study.seen import Opening, Seen, read_seen
 from lazybo.study.store import open_storage
-from tests.command import app
+from tests.cli.command import app
 from tests.spaces import Problem, spaces
 
 SPACE = {"x": (-1.0, 1.0), "k": ["a", "b"]}

@@ -377,3 +377,9 @@ def test_a_locked_database_is_refused_and_the_remedy_is_named(tmp_path: Path) ->
         with pytest.raises(ValueError, match="database is locked; end the program that holds it, or name another file"):
             has_studies(path, timeout=0.1)
     assert has_studies(path)
+
+
+def test_no_error_holds_a_password() -> None:
+    storage = RDBStorage.__new__(RDBStorage)  # a server to connect to is not needed for its name
+    storage.url = "postgresql+psycopg://me:secret@host:1/db?password=secret&sslmode=require"
+    assert name_of(storage) == "postgresql+psycopg://me:***@host:1/db"
