@@ -102,7 +102,6 @@ def many() -> list[str]:
 
 
 # What `benchmarks.run` runs: the open set, real trainings, one function in more and more dimensions, and noise.
-# `benchmarks.many` runs the problems with many parameters.
 SUITES: dict[str, list[str]] = {
     "open": names(),
     "trainings": trainings.names(),

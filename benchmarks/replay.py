@@ -10,7 +10,6 @@ suggestions again in this process, and those that differ in any bit are counted.
 """
 
 import argparse
-import contextlib
 import json
 import logging
 import multiprocessing
@@ -26,7 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
-from unittest.mock import patch
 
 import optuna
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
@@ -35,8 +33,6 @@ from optuna.study import Study
 import lazybo
 from lazybo.run import Trial
 from lazybo.study import DEFAULT_NAME, open_storage, replay
-from lazybo.study.attributes import PAUSE_KEY, SEEN_KEY
-from lazybo.study.seen import Seen
 
 SPACE = {"x": (-1.0, 1.0), "rate": (1e-4, 1.0, "log"), "width": (1, 64), "kind": ["a", "b", "c"]}
 STEPS = 9
@@ -264,7 +260,7 @@ def compare(seed: int) -> Counter[str]:
 
 
 def cost(trials: int) -> None:
-    """Print the bytes that a trial keeps, and the share of a step that recording takes."""
+    """Print the bytes that a trial keeps."""
     bytes_of: dict[str, float] = {}
     for kind, workers in (("plain", 1), ("plain", 20), ("paused", 4), ("pruned", 20)):
         with tempfile.TemporaryDirectory() as folder:
@@ -273,35 +269,11 @@ def cost(trials: int) -> None:
             bytes_of[f"{kind}, {workers} workers"] = mean(_bytes(each.system_attrs) for each in study.trials)
     for name, count in bytes_of.items():
         print(f"{name:24} {count:6.1f} bytes a trial")
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, total = _timed(Schedule(folder, 0, "plain", 1, trials, 0, 1, "threads", "study.db", False))
-    print(f"recording takes {100 * seconds / total:.2f} % of {1e3 * total / trials:.1f} ms of a step on SQLite")
 
 
 def _bytes(attributes: Mapping[str, Any]) -> int:
-    kept = {key: each for key, each in attributes.items() if key.startswith((SEEN_KEY, PAUSE_KEY))}
+    kept = {key: each for key, each in attributes.items() if key.startswith(("lazybo:seen", "lazybo:pause"))}
     return sum(len(key) + len(json.dumps(each)) for key, each in kept.items())
-
-
-def _timed(schedule: Schedule) -> tuple[float, float]:
-    """The seconds of a run in `Seen`, and all CPU seconds; evaluations take none."""
-    spent = [0.0]
-
-    def measured(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            start = time.thread_time()
-            result = method(*arguments)
-            spent[0] += time.thread_time() - start
-            return result
-
-        return call
-
-    with contextlib.ExitStack() as stack:
-        for name in ("note", "attributes", "written"):
-            stack.enter_context(patch.object(Seen, name, measured(getattr(Seen, name))))
-        start = time.process_time()
-        drive(schedule)
-        return spent[0], time.process_time() - start
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
