@@ -32,10 +32,9 @@ test-extra: $(VENV)-extra/.installed
 # A quick part of the tests with the lowest versions of all dependencies that pyproject.toml allows.
 test-lowest: $(VENV)-lowest/.installed
 	$(VENV)-lowest/bin/python -m pytest --numprocesses=auto --dist=loadgroup $(LOWEST_TESTS)
-LOWEST_TESTS ?= tests/core/test_blas.py tests/gp/test_cholesky.py tests/gp/test_gp.py \
-	tests/search/test_optimizer.py tests/search/test_saved.py tests/study/test_sampler.py tests/study/test_store.py \
-	tests/study/test_journal.py tests/study/test_ledger.py tests/run/test_optimize.py tests/run/test_executors.py \
-	tests/cli/test_objectives.py tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
+LOWEST_TESTS ?= tests/core/test_blas.py tests/gp/test_cholesky.py tests/search/test_saved.py tests/study/test_sampler.py \
+	tests/study/test_store.py tests/study/test_ledger.py tests/run/test_optimize.py tests/cli/test_objectives.py \
+	tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
 
 # The tests that compute most, as on another processor: Prescott, Nehalem, Haswell or Zen, by default one that is not this
 # machine's. For everything: make test-portable PROCESSOR=Zen PORTABLE_TESTS=tests, or with `make test-extra`:
@@ -44,10 +43,9 @@ PROCESSOR ?= other
 test-portable: $(VENV)/.dev
 	$(BIN)/python tools/processor.py $(PROCESSOR) \
 		$(BIN)/python -m pytest --numprocesses=auto --dist=loadgroup $(PORTABLE_TESTS)
-PORTABLE_TESTS ?= tests/gp tests/search tests/core/test_blas.py tests/test_objective_problems.py \
-	tests/study/test_replay.py tests/test_processor.py \
-	'tests/test_documents.py::test_the_code_of_a_page_runs[docs/structures.md]' \
-	'tests/test_documents.py::test_the_code_of_a_page_runs[docs/mixtures.md]'
+PORTABLE_TESTS ?= tests/gp tests/core/test_blas.py tests/search/test_history.py tests/search/test_optimizer.py \
+	tests/search/test_noise.py tests/search/test_regions.py tests/study/test_replay.py tests/test_processor.py \
+	'tests/test_documents.py::test_the_code_of_a_page_runs[docs/structures.md]'
 
 # The wheel and the source distribution, from which the wheel is built, in dist/.
 package: dist/.checked

@@ -27,7 +27,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 # Files whose tests take long start first, so that no process waits for the last of them at the end.
-LONG = ("test_documents.py", "test_benchmarks.py", "test_examples.py")
+LONG = ("test_ray.py", "test_documents.py", "test_benchmarks.py", "test_examples.py", "test_hydra.py")
+PROGRAMS = ("test_documents.py", "test_examples.py", "test_hydra.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,9 +36,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("extra"):
             # Fixtures of a module start clusters, servers and browsers: one process has all tests of a file, and one
-            # has all that start Ray.
+            # has all that start Ray. Programs that share nothing are spread.
             ray = any(word in item.nodeid.lower() for word in ("ray", "cluster"))
-            item.add_marker(pytest.mark.xdist_group("ray" if ray else item.path.name))
+            if ray or item.path.name not in PROGRAMS:
+                item.add_marker(pytest.mark.xdist_group("ray" if ray else item.path.name))
 
 
 @pytest.fixture

@@ -156,22 +156,6 @@ def test_wrong_sweeps(tmp_path: Path, words: tuple[str, ...], message: str) -> N
 
 
 @pytest.mark.extra
-def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "sweep").write_text("")
-    done = called(tmp_path, "lr=interval(0.1, 1)")
-    assert "cannot be a folder, since" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.extra
-def test_jobs_that_all_fail_are_one_error(tmp_path: Path) -> None:
-    done = called(tmp_path, "lr=choice(a, b)", "hydra.sweeper.n_trials=2")
-    assert done.returncode != 0
-    assert "hydra/sweeper=lazybo: the objective failed" in done.stderr
-    assert "run/optimize.py" not in done.stderr
-
-
-@pytest.mark.extra
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_a_job_that_is_killed_fails_alone(launcher: str, tmp_path: Path) -> None:
     """Jobs of joblib share their processes: the one that runs beside it is lost too, and is launched again."""
@@ -180,34 +164,6 @@ def test_a_job_that_is_killed_fails_alone(launcher: str, tmp_path: Path) -> None
     assert [each.state == TrialState.FAIL for each in study.trials] == [False, True, False, False]
     assert "the process of the job died" in str(study.trials[1].system_attrs)
     assert not list((tmp_path / "sweep").glob(".trial*"))
-
-
-@pytest.mark.extra
-def test_a_folder_that_cannot_be_written_is_one_error_before_any_job(tmp_path: Path) -> None:
-    done = called(tmp_path, "lr=interval(0.1, 1)", "hydra.sweep.dir=/proc/self/sweep", "hydra.sweeper.storage=s.db")
-    assert done.returncode != 0
-    assert "hydra.sweep.dir=/proc/self/sweep cannot be written: " in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.extra
-@pytest.mark.parametrize("full", ["multirun.yaml", "optimization_results.yaml"])
-def test_a_full_disk_is_one_error_and_the_same_command_continues(tmp_path: Path, full: str) -> None:
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / full).symlink_to("/dev/full")
-    words = ("lr=interval(0.1, 1)", "hydra.sweeper.n_trials=3", "hydra.sweeper.storage=study.db")
-    done = called(tmp_path, *words)
-    assert done.returncode != 0
-    assert "No space left on device" in done.stderr.splitlines()[1]
-    assert "cannot write" in done.stderr.splitlines()[1]
-    (tmp_path / "sweep" / full).unlink()
-    again = called(tmp_path, *words, "hydra.sweeper.n_trials=4")
-    assert again.returncode == 0
-    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'study.db'}")
-    assert sum(each.state == TrialState.FAIL for each in study.trials) == (full == "multirun.yaml")
-    assert len(study.trials) == 4
-    assert (tmp_path / "sweep" / full).read_text()
 
 
 @pytest.mark.extra

@@ -4,7 +4,6 @@ import contextlib
 import gc
 import json
 import os
-import pickle
 import re
 import signal
 import subprocess
@@ -173,33 +172,6 @@ def test_class_with_checkpoints_to_maximise_a_nested_metric_by_its_own_count(tmp
     assert best.metrics["valid"]["accuracy"] == scheduler.study.best_value
 
 
-def test_with_our_sampler(tmp_path: Path) -> None:
-    from ray.tune.search.optuna import OptunaSearch
-
-    from lazybo import LazySampler
-
-    search = OptunaSearch(sampler=LazySampler(seed=0))
-    results, scheduler, epochs = fit(tmp_path, search_alg=search)
-    check_paused(results, scheduler, epochs, trained=24 * MAX_T // 2)
-    # What runs in Tune's own study is paused, and ends as pruned.
-    states = [trial.state for trial in search._ot_study.trials]
-    assert states.count(TrialState.COMPLETE) + states.count(TrialState.PRUNED) == 24
-
-
-@pytest.mark.parametrize(
-    "options", [{"space": {"every": 0}}, {"max_concurrent": 2}], ids=["no checkpoints", "limited concurrency"]
-)
-def test_stops_instead_of_pausing(tmp_path: Path, options: dict) -> None:
-    results, scheduler, epochs = fit(tmp_path, **options)
-    assert results.num_errors == 0
-    assert all(sum(begins for _, begins in each) == 1 for each in epochs.values())
-    assert sum(map(len, epochs.values())) < 24 * MAX_T * 2 // 3
-    assert results.get_best_result().metrics["training_iteration"] == MAX_T
-    states = [trial.state for trial in scheduler.study.trials]
-    assert states.count(TrialState.PRUNED) > 12
-    assert states.count(TrialState.PRUNED) + states.count(TrialState.COMPLETE) == 24
-
-
 def test_failures_retries_and_early_ends(tmp_path: Path) -> None:
     from ray import tune
 
@@ -358,12 +330,3 @@ def test_a_step_that_is_no_number(tmp_path: Path, trainable: Any, time_attr: str
     with pytest.raises(Exception, match=message):
         fit(tmp_path, trainable, scheduler=LazyScheduler(max_t=9, time_attr=time_attr), num_samples=2)
     gc.collect()  # Tune leaves files open, whose warnings belong here
-
-
-def test_pickled_settings() -> None:
-    from lazybo.ray import LazyScheduler
-
-    copied = pickle.loads(pickle.dumps(LazyScheduler(max_t=9, time_attr="epoch")))
-    assert copied.study is None
-    assert copied.set_search_properties("loss", "min", num_samples=5)
-    assert copied.debug_string() == "Using LazyScheduler: no reports"

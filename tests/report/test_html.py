@@ -1,6 +1,5 @@
 """The page of a report without a browser: its texts, what is missing, and that nothing breaks out of it."""
 
-import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,7 +13,7 @@ from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo.report.facts import content_of
-from lazybo.report.html import escaped, number, page_of, write_report
+from lazybo.report.html import number, page_of, write_report
 from lazybo.report.page_data import MOST_TRIALS, data_of
 from lazybo.study import as_attributes
 from tests.report.studies import mixed_study, nasty_study, two_objectives
@@ -148,19 +147,6 @@ def test_names_and_errors_are_text() -> None:
     assert "\u202e" not in text
 
 
-def test_escaped_text_has_no_markup_and_no_control_characters() -> None:
-    assert escaped("<a b='c'>&\x1b[1m\n") == "&lt;a b=&#x27;c&#x27;&gt;&amp;\\n"
-    assert len(escaped("x" * 1000)) == 200
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.5, "0.5"), (-1.25e-5, "−1.25e−5"), (1e30, "1e30"), (123456.0, "1.2346e5"), (0.0, "0"), (math.inf, "inf")],
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert number(value) == text
-
-
 def test_a_page_refers_to_nothing_outside(tmp_path: Path) -> None:
     text = write_report(mixed_study(15), tmp_path / "r.html").read_text(encoding="utf-8")
     assert re.findall(r"https?://[^\s\"'<]*", text) == ["http://www.w3.org/2000/svg"]
@@ -185,9 +171,3 @@ def test_large_studies_are_thinned() -> None:
     assert len(drawn) == MOST_TRIALS
     assert drawn[: MOST_TRIALS // 2] == list(range(MOST_TRIALS // 2)), "all of the best ones"
     assert drawn[-1] == len(many) - 1
-
-
-def test_only_studies_have_reports(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="study must be an Optuna study, not 'lenet'"):
-        write_report("lenet", tmp_path / "x.html")  # type: ignore[arg-type]
-    assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.report.facts import facts_of
 from lazybo.report.good_ranges import Range, Ranges
 from tests.cli.command import app
 
@@ -126,12 +124,6 @@ def test_measured_constraints_must_be_expected_to_hold() -> None:
     assert at_best.high > 0.6
 
 
-def test_equal_values_and_one_trial() -> None:
-    for objective in (lambda params: 1.0, lambda params: params["x"]):
-        study = lazybo.optimize(objective, {"x": (0.0, 1.0)}, n_trials=1, seed=0, progress=False)
-        assert lazybo.ranges(study)["x"].at_best is not None
-
-
 @pytest.mark.parametrize(
     ("distance", "message"), [(-1, "distance must be at least 0"), ("1", "distance must be a finite number")]
 )
@@ -168,16 +160,3 @@ def test_the_command_shows_them(study: optuna.Study) -> None:
     ranges = printed["ranges"]
     assert ranges["parameters"]["idle"]["at_best"]["low"] == 1
     assert 0 <= ranges["parameters"]["lr"]["free"]["probability"] <= 1
-
-
-def test_the_page_shows_them(study: optuna.Study, tmp_path: Path) -> None:
-    page = lazybo.write_report(study, tmp_path / "page.html").read_text()
-    assert 'id="ranges"' in page
-    assert "adam, lion" in page
-
-
-def test_with_one_value_there_are_none_to_show() -> None:
-    study = lazybo.optimize(lambda x: x, {"x": (0.0, 1.0)}, n_trials=1, seed=0)
-    model = facts_of(study).model
-    assert model is not None
-    assert model.good_ranges is None

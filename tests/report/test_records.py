@@ -1,12 +1,10 @@
 """What a study shows: the records first, then their pictures."""
 
-import itertools
 import math
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -134,31 +132,6 @@ def test_coordinates_lie_between_0_and_1_with_the_best_last(study: optuna.Study)
             assert math.isnan(where)
 
 
-def test_a_study_without_a_value_has_no_model() -> None:
-    with pytest.raises(ValueError, match="no completed trial yet"):
-        predictions.importances(optuna.create_study())
-
-
-@pytest.mark.parametrize("kind", ["history", "time", "importances", "slices", "parallel"])
-def test_pictures_have_readable_labels_that_do_not_overlap(drawn: optuna.Study, kind: str, tmp_path: Path) -> None:
-    figure = {
-        "history": lambda: plots.draw_history(records.history(drawn), "title", recommend(drawn)),
-        "time": lambda: plots.draw_times(records.times(drawn), "title"),
-        "importances": lambda: plots.draw_importances(predictions.importances(drawn), "title"),
-        "slices": lambda: plots.draw_slices(predictions.slices(drawn), "title"),
-        "parallel": lambda: plots.draw_parallel(predictions.coordinates(drawn), "title"),
-    }[kind]()
-    figure.canvas.draw()
-    for axes in figure.axes:
-        if axes.get_visible():
-            texts = [text for text in axes.get_xticklabels() if text.get_text() and text.get_visible()]
-            boxes = sorted((text.get_window_extent().x0, text.get_window_extent().x1) for text in texts)
-            rotated = any(text.get_rotation() for text in texts)
-            assert rotated or all(a[1] <= b[0] for a, b in itertools.pairwise(boxes)), f"{kind}: {boxes}"
-    (path,) = figures_of(drawn, kind).write(tmp_path / "picture.png")
-    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
 def test_a_value_that_diverged_does_not_flatten_the_others(drawn: optuna.Study) -> None:
     low, high = plots.draw_history(records.history(drawn), "").axes[0].get_ylim()
     assert high - low < 100
@@ -175,12 +148,6 @@ def test_all_pictures_are_one_page_that_needs_no_other_file(drawn: optuna.Study,
     assert [p.name for p in paths] == [f"p-{kind}.svg" for kind in kinds]
     with pytest.raises(ValueError, match="must end with one of"):
         figures_of(drawn, "all").write(tmp_path / "p.bmp")
-
-
-def test_one_trial_of_one_parameter_is_drawn_too(tmp_path: Path) -> None:
-    study = optuna.create_study()
-    study.add_trial(create_trial(value=1.0, params={"x": 0.5}, distributions={"x": FloatDistribution(0, 1)}))
-    assert len(figures_of(study, "all").write(tmp_path / "p.png")) == 5
 
 
 def test_a_study_in_which_nothing_varies_has_a_course_and_no_slices(tmp_path: Path) -> None:
@@ -267,19 +234,6 @@ def test_the_history_marks_the_recommended_trial_with_its_interval(drawn: optuna
     assert not plots.draw_history(records.history(drawn), "title").axes[0].containers
 
 
-def test_a_slice_meets_the_best_trial_and_is_fine_between_trials_that_are_close() -> None:
-    study = optuna.create_study()
-    for i in range(12):
-        x = 0.5 + 0.001 * i
-        study.add_trial(
-            create_trial(params={"x": x}, distributions={"x": FloatDistribution(0, 1)}, value=math.sin(900 * x))
-        )
-    (record,) = predictions.slices(study)
-    assert record.best[0] in record.places
-    inside = sum(0.5 <= place <= 0.512 for place in record.places)
-    assert inside >= 6, "the trials span 0.012 of the range"
-
-
 # ------------------------------------------------------------------- constraints
 
 
@@ -312,28 +266,3 @@ def test_slices_have_the_chance_that_all_constraints_hold() -> None:
     assert min(chance for x, chance in by_x.items() if x > 0.4) > 0.9
     assert dict(zip(found["kind"].places, found["kind"].feasible, strict=True))["bad"] < 0.1
     assert min(found["y"].feasible) > 0.3, "no constraint depends on y"
-
-
-def test_slices_of_a_study_without_constraints_have_no_chances(drawn: optuna.Study) -> None:
-    assert all(record.feasible == [] == record.infeasible for record in predictions.slices(drawn))
-    figure = plots.draw_slices(predictions.slices(drawn), "title")
-    assert "P(feasible)" not in {text.get_text() for text in figure.legends[0].get_texts()}
-
-
-def test_one_value_beyond_the_range_is_one_value() -> None:
-    values = [float(i) for i in range(20)]
-    for far, text in (([1e9], "1 value lies beyond this range"), ([1e9, 2e9], "2 values lie beyond this range")):
-        shown = [*values, *far]
-        record = records.History(list(range(len(shown))), shown, shown, [], [])
-        (axes,) = plots.draw_history(record, "title").axes
-        assert axes.get_title(loc="right") == text
-
-
-def test_after_ten_trials_every_interval_of_a_slice_has_a_width() -> None:
-    study, rng = optuna.create_study(), np.random.default_rng(0)
-    space: dict[str, Any] = {"x": FloatDistribution(0, 1), "c": CategoricalDistribution(["a", "b"])}
-    for _ in range(10):
-        params: dict[str, Any] = {"x": rng.random(), "c": "ab"[rng.integers(2)]}
-        study.add_trial(create_trial(params=params, distributions=space, value=0.9 - 0.1 * abs(params["x"] - 0.3)))
-    for record in predictions.slices(study):
-        assert min(np.subtract(record.high, record.low)) > 1e-3 * np.ptp([value for _, value in record.seen])

@@ -1,10 +1,5 @@
 """The end of a run: the final check that repeats contenders, and the limit on the expected gain."""
 
-import os
-import runpy
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import fields
@@ -94,11 +89,6 @@ def test_nothing_is_repeated_unless_it_was_asked_for() -> None:
     assert repeats(run(Noisy(2.0), confirm=0)) == []
 
 
-def test_the_search_is_the_same_with_and_without_a_check() -> None:
-    with_check, without = run(Noisy(2.0)), run(Noisy(2.0), n_trials=22, confirm=0)
-    assert [trial.params for trial in with_check.trials[:22]] == [trial.params for trial in without.trials]
-
-
 @pytest.mark.parametrize("limit", [{"patience": 5}, {"target_value": 2.0}])
 def test_a_search_that_ends_early_is_followed_by_the_check(limit: dict[str, Any]) -> None:
     reason = "no_improvement" if "patience" in limit else "target_reached"
@@ -165,13 +155,6 @@ def test_only_feasible_configurations_are_repeated() -> None:
     assert repeat is None or repeat.params["x"] <= -1.0
 
 
-def test_more_trials_later_search_first_and_check_again() -> None:
-    noisy, storage = Noisy(2.0), optuna.storages.InMemoryStorage()
-    run(noisy, storage=storage, n_trials=20, confirm=4)
-    study = run(noisy, storage=storage, n_trials=32, confirm=4)
-    assert [trial.number for trial in repeats(study)] == [*range(16, 20), *range(28, 32)]
-
-
 def test_a_resumed_run_ends_as_if_it_had_never_stopped() -> None:
     whole = run(Noisy(2.0))
     for stop in (20, 23, 26):
@@ -203,31 +186,6 @@ def objective(x, y, trial):
 lazybo.optimize(objective, {"x": (-5.0, 5.0), "y": (-5.0, 5.0)}, n_trials=20, seed=0,
                 limits=lazybo.Limits(confirm=6), storage=sys.argv[1], progress=False, n_parallel=2, executor="threads")
 """
-
-
-def test_killed_in_the_check_the_same_call_continues_and_spends_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program, database, log = tmp_path / "program.py", tmp_path / "s.db", tmp_path / "log"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), str(database), str(log)]
-    killed = subprocess.Popen([*command, "3600"])
-    deadline = time.monotonic() + DEADLINE
-    while not (log.exists() and len(log.read_text().splitlines()) == 2):
-        assert time.monotonic() < deadline
-        assert killed.poll() is None
-        time.sleep(0.02)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{database}")
-    open_repeats = {t.number: t.params for t in repeats(study) if t.state == TrialState.RUNNING}
-    assert len(open_repeats) == 2
-    monkeypatch.setattr(sys, "argv", [str(program), str(database), str(log), "0"])
-    runpy.run_path(str(program))
-    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
-    assert {number: study.trials[number].params for number in open_repeats} == open_repeats
-    assert len(study.trials) == 14 + len(repeats(study))
-    assert 3 <= len(repeats(study)) <= 6
 
 
 # --------------------------------------------------------------- expected gain

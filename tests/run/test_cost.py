@@ -72,13 +72,8 @@ def test_seconds_are_measured_and_recorded(timed: Callable[[float, float], float
     assert [row["cost"] for row in model_of(cheap, cheap.trials).optimizer.state()["rows"]] == seconds
 
 
-@pytest.mark.parametrize("name", ["study.db", "study.log"])
-def test_a_resumed_run_continues_to_the_last_bit(
-    timed: Callable[[float, float], float], name: str, tmp_path: Path
-) -> None:
-    storage: Any = str(tmp_path / name)
-    if name == "study.log":
-        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+def test_a_resumed_run_continues_to_the_last_bit(timed: Callable[[float, float], float], tmp_path: Path) -> None:
+    storage = tmp_path / "study.db"
     sampler = lazybo.LazySampler(cost="seconds")
     arguments: dict[str, Any] = {"n_trials": 14, "seed": 1, "sampler": sampler, "progress": False}
     whole = optimize(timed, SPACE, **arguments)

@@ -1,9 +1,6 @@
 """`optimize(objective)` without a space: the objective asks its trial for parameters, on every engine."""
 
 import math
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +43,7 @@ def test_one_worker_does_what_the_sampler_does_and_a_resumed_run_too(tmp_path: P
     assert parts.best_value < 1.0
 
 
-@pytest.mark.parametrize("executor", ["threads", "processes"])
-@pytest.mark.parametrize("storage", ["memory", "file"])
+@pytest.mark.parametrize(("executor", "storage"), [("threads", "memory"), ("processes", "file")])
 def test_parallel_workers(executor: str, storage: str, tmp_path: Path) -> None:
     where = {} if storage == "memory" else {"storage": tmp_path / "study.db"}
     study = run(executor=executor, n_parallel=2, **where)
@@ -65,17 +61,6 @@ def test_reports_ranges_and_replay_use_the_parameters_of_the_trials(tmp_path: Pa
     assert lazybo.recommend(study).params.keys() >= {"lr", "opt", "layers"}
     assert 'id="ranges"' in lazybo.write_report(study, tmp_path / "page.html").read_text()
     assert {each.missing for each in replay(study)} == {"what its suggestion had seen was not recorded"}
-
-
-def test_a_driver_that_is_killed_loses_no_trial(tmp_path: Path) -> None:
-    program = Path(__file__).parents[1] / "programs" / "define_by_run.py"
-    command = [sys.executable, str(program), str(tmp_path / "study.db"), str(tmp_path)]
-    codes = [subprocess.run(command, capture_output=True, check=False).returncode for _ in range(2)]
-    assert codes == [-signal.SIGKILL, 0]
-    study = optuna.load_study(study_name="lazybo", storage=f"sqlite:///{tmp_path / 'study.db'}")
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 9
-    (mark,) = tmp_path.glob("4 *")
-    assert mark.name == f"4 {study.trials[4].params['x']!r}"  # it was run again with the same parameters
 
 
 def test_a_study_of_optuna_goes_on(tmp_path: Path) -> None:
@@ -149,8 +134,7 @@ def test_an_argument_of_any_name_gets_the_trial() -> None:
     assert run(lambda t: t.suggest_float("x", 0, 1), n_trials=3).best_value >= 0
 
 
-@pytest.mark.parametrize("executor", [None, "processes"])
-@pytest.mark.parametrize("storage", ["memory", "file"])
+@pytest.mark.parametrize(("executor", "storage"), [(None, "memory"), ("processes", "file")])
 def test_parameters_with_one_value(executor: str | None, storage: str, tmp_path: Path) -> None:
     """Optuna writes them without asking the sampler, so its cache of a database may not know the trial yet."""
 
@@ -187,10 +171,9 @@ def in_two_trials(trial: Any) -> float:
         (lambda trial: trial.suggest_float(3, 0, 1), "the name of a parameter must be a text, not 3"),
     ],
 )
-@pytest.mark.parametrize("executor", [None, "processes"])
-def test_wrong_names(function: Any, message: str, executor: str | None, tmp_path: Path) -> None:
+def test_wrong_names(function: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(lazybo.RunFailed, match=message):
-        run(function, n_trials=3, storage=tmp_path / "study.db", executor=executor, n_parallel=1 if executor else None)
+        run(function, n_trials=3, storage=tmp_path / "study.db", n_parallel=1)
 
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")

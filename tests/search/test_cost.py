@@ -197,13 +197,6 @@ def test_a_wrong_cost_is_refused_and_changes_nothing(seconds: Any) -> None:
         assert [each.number for each in optimizer.pending] == [0]
 
 
-def test_a_cost_of_another_kind_is_refused() -> None:
-    for name, remedy in ((None, "cost='NAME'"), ("seconds", "tell seconds=")):
-        optimizer = Optimizer(SPACE, seed=0, cost=name)
-        with pytest.raises(ValueError, match=remedy):
-            optimizer.tell(optimizer.ask(), 1.0, cost=3.0)
-
-
 def test_the_weight_falls_if_the_end_is_not_known() -> None:
     optimizer = Optimizer(SPACE, seed=13, cost="seconds")
     weights = []
@@ -213,12 +206,3 @@ def test_the_weight_falls_if_the_end_is_not_known() -> None:
     np.testing.assert_allclose(weights, [1.0] * 5 + [math.sqrt(5 / k) for k in (6, 7, 8)])
     optimizer.planner.budget_left = 0.9
     assert optimizer.model.search.models.cost_weight == 0.9
-
-
-@pytest.mark.parametrize("left", [-0.1, 1.1, math.nan, "1", True])
-def test_a_share_that_is_none_is_refused(left: Any) -> None:
-    optimizer = Optimizer(SPACE, cost="seconds")
-    with pytest.raises(ValueError, match="budget_left must be a"):
-        optimizer.ask(budget_left=left)
-    assert optimizer.planner.budget_left is None
-    assert not optimizer.pending

@@ -138,23 +138,6 @@ def test_the_front_of_two_objectives_is_found_where_evaluations_do_not_fail() ->
     assert xs[-1] > 0.9
 
 
-def test_with_measured_and_known_constraints_pending_points_and_batches() -> None:
-    optimizer = Optimizer(Space(SPACE, feasible=lambda p: p["y"] >= 0.1), seed=0)
-    running = optimizer.ask(2)
-    for _ in range(10):
-        for suggestion in optimizer.ask(3):
-            p = suggestion.params
-            assert p["y"] >= 0.1
-            value = half(p)
-            # A constraint is unknown where the evaluation fails.
-            optimizer.tell(suggestion, value, constraints={} if value is None else {"c": p["x"] - 0.5})
-    assert optimizer.best.params["x"] <= 0.5
-    assert optimizer.best.value == pytest.approx(0.04, abs=2e-3)
-    for suggestion in running:
-        optimizer.tell(suggestion, None)
-    assert len(optimizer.ask(12)) == 12
-
-
 def test_while_nothing_is_feasible_the_search_avoids_failures_too() -> None:
     """What is feasible has x + y of at least 1.5, and most of that fails."""
     optimizer = Optimizer(SPACE, seed=3)
@@ -165,14 +148,6 @@ def test_while_nothing_is_feasible_the_search_avoids_failures_too() -> None:
         optimizer.tell(suggestion, value, constraints={} if value is None else {"c": 1.5 - p["x"] - p["y"]})
     assert optimizer.planner.n_feasible >= 3
     assert optimizer.planner.records.n_complete >= 12
-
-
-@pytest.mark.parametrize("acquisition", ["auto", "ei", "logei", "pi", "ucb"])
-def test_every_acquisition_avoids_failures(acquisition: str) -> None:
-    optimizer = Optimizer(SPACE, seed=0, acquisition=acquisition)
-    asked = run(optimizer, half, 35)
-    assert sum(half(p) is None for p in asked[10:]) <= 15
-    assert optimizer.best.value < (0.15 if acquisition == "pi" else 0.03)  # "pi" is satisfied with small steps
 
 
 # ------------------------------------------------------------------------ state

@@ -9,11 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 
-import lazybo
 from lazybo import Condition, Optimizer, Space
 from lazybo.gp import Process
 from lazybo.search.options import LocalModels
@@ -116,14 +114,6 @@ def test_a_restored_optimiser_continues_to_the_last_bit(space: dict[str, Any]) -
     second = make()
     second.restore(json.loads(json.dumps(first.state())))
     assert run(second, objective, 10) == run(first, objective, 10)
-
-
-def test_a_saved_optimiser_has_its_regions(tmp_path: Any) -> None:
-    first = Optimizer(NUMBERS, seed=3, local_after=local(30))
-    run(first, sphere, 45)
-    first.save(tmp_path / "o.json")
-    second = Optimizer.load(tmp_path / "o.json")
-    assert run(second, sphere, 8) == run(first, sphere, 8)
 
 
 def restored(optimizer: Optimizer, **options: Any) -> Optimizer:
@@ -253,19 +243,6 @@ def test_a_model_of_fewer_rows_is_restored() -> None:
     assert run(second, sphere, 5)
 
 
-def test_a_state_with_another_kernel_is_refused() -> None:
-    first = Optimizer(NUMBERS, seed=0, local_after=local(20))
-    run(first, sphere, 30)
-    with pytest.raises(ValueError, match="kernel"):
-        Optimizer(NUMBERS, seed=0, local_after=local(20), kernel="additive").planner.restore(first.planner.state())
-
-
-def test_regions_have_no_startup_points() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(45), n_startup=40)
-    run(optimizer, sphere, 110)
-    assert optimizer.best.value < 1e-2
-
-
 def test_revised_values_and_forecasts_count() -> None:
     optimizer = Optimizer(NUMBERS, seed=0, local_after=local(20))
     run(optimizer, sphere, 40)
@@ -295,45 +272,3 @@ def test_local_models_take_over_early_only_without_noise(noise: float) -> None:
     observe_many(optimizer, 100, noise=noise)
     run(optimizer, lambda params: sphere(params) + noise * rng.normal(), 3)
     assert bool(regions(optimizer)) == (noise == 0.0)
-
-
-def test_what_is_proposed_is_asked_next_when_local_models_take_over() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local("auto", early_after=60))
-    observe_many(optimizer, 70)
-    proposed = optimizer.planner.propose(0)[0]
-    assert optimizer.ask().params == proposed
-    assert regions(optimizer)
-
-
-def test_a_batch_is_as_proposed_where_results_are_fewer_than_local_models_need() -> None:
-    optimizer = Optimizer(NUMBERS, seed=0, local_after=local(12))
-    run(optimizer, sphere, 10)
-    proposed = optimizer.planner.propose(10, 5)
-    assert [suggestion.params for suggestion in optimizer.ask(5)] == proposed
-
-
-def test_a_resumed_study_continues_with_its_regions(tmp_path: Any) -> None:
-    def objective(**params: float) -> float:
-        return sphere(params)
-
-    def trials(name: str, *counts: int) -> list[dict[str, Any]]:
-        for count in counts:
-            study = lazybo.optimize(
-                objective,
-                NUMBERS,
-                n_trials=count,
-                seed=0,
-                storage=tmp_path / name,
-                sampler=lazybo.LazySampler(seed=0, local_after=local(22)),
-                progress=False,
-            )
-        return [trial.params for trial in study.trials]
-
-    assert trials("once.db", 38) == trials("twice.db", 31, 38)
-
-
-def test_the_sampler_takes_the_limit() -> None:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, local_after=local(20)))
-    study.optimize(lambda trial: trial.suggest_float("x", -1, 1) ** 2 + trial.suggest_float("y", -1, 1) ** 2, 40)
-    assert study.best_value < 1e-2

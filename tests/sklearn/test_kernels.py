@@ -82,12 +82,6 @@ def test_composed_is_parsed_back(dim: int) -> None:
     assert (parsed.kernel.output_scale, parsed.noise) == (1.7, 0.25)
 
 
-def test_the_kernel_given_is_not_changed_by_what_happens_to_the_copy() -> None:
-    kernel = ConstantKernel(2.0) * Matern(nu=2.5)
-    validate(kernel).theta = [0.0, 0.0]
-    assert kernel.k1.constant_value == 2.0
-
-
 @pytest.mark.parametrize(
     "kernel",
     [

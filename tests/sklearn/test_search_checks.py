@@ -22,7 +22,6 @@ PIPELINE = Pipeline([("pca", PCA()), ("lr", LogisticRegression())])
 SEARCHES = {
     "ridge": LazySearchCV(Ridge(), {"alpha": FloatDistribution(0.1, 1.0)}, **COMMON),
     "pipeline": LazySearchCV(PIPELINE, {"lr__C": loguniform(0.1, 1.0)}, **COMMON),
-    "param_distributions": LazySearchCV(Ridge(), param_distributions={"alpha": (0.1, 1.0)}, **COMMON),
 }
 
 

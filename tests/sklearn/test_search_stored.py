@@ -18,7 +18,7 @@ import optuna
 import pytest
 from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
-from scipy.stats import loguniform, norm, randint, uniform
+from scipy.stats import loguniform, randint, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import make_classification
 from sklearn.exceptions import FitFailedWarning
@@ -29,8 +29,7 @@ from sklearn.svm import SVC
 
 import lazybo
 from lazybo.sklearn import LazySearchCV
-from lazybo.sklearn.candidates import SEARCH_KEY, Candidates
-from lazybo.sklearn.spaces import SearchSpace
+from lazybo.sklearn.candidates import SEARCH_KEY
 
 X, Y = make_classification(n_samples=60, n_features=4, flip_y=0.2, random_state=0)
 SPACE = [{"kernel": ["rbf"], "C": loguniform(1e-2, 1e2), "gamma": loguniform(1e-3, 1)}, {"kernel": ["linear"]}]
@@ -209,13 +208,6 @@ def test_a_search_about_something_else_is_refused_and_the_stored_one_stays(store
     search(stored, n_iter=2, study_name="another").set_params(**options).fit(x, y)
 
 
-def test_other_quantiles_are_another_space(tmp_path: Path) -> None:
-    path = tmp_path / "search.db"
-    search(path, spaces={"tol": norm(10, 1)}, n_iter=2).fit(X, Y)
-    with pytest.raises(ValueError, match=r"another search_spaces: there .*norm\(10, 1\).*, here .*norm\(10, 2\)"):
-        search(path, spaces={"tol": norm(10, 2)}, n_iter=2).fit(X, Y)
-
-
 def test_weights_and_groups_belong_to_the_search(tmp_path: Path) -> None:
     path = tmp_path / "search.db"
     search(path, n_iter=2).fit(X, Y, sample_weight=np.ones(60))
@@ -238,13 +230,6 @@ def test_a_study_that_no_search_made_is_refused(tmp_path: Path) -> None:
         ValueError, match="'Counted' has trials that were not made by LazySearchCV; use another study_name"
     ):
         search(path, spaces=space).fit(X, Y)
-
-
-def test_a_study_without_trials_is_anybodys(tmp_path: Path) -> None:
-    path = tmp_path / "search.db"
-    with pytest.raises(ValueError, match="executor must be None"):
-        search(path, executor="nowhere").fit(X, Y)
-    assert counted(search(path, n_iter=2, scoring="f1")) == 7
 
 
 # --------------------------------------------------------------- elsewhere
@@ -301,14 +286,6 @@ def test_an_error_in_another_process_is_told() -> None:
     ours = search(None, SVC(), {"kernel": ["none such"]}, n_iter=1, error_score="raise", executor="processes")
     with pytest.raises(RuntimeError, match="InvalidParameterError: The 'kernel' parameter"):
         ours.fit(X, Y)
-
-
-@pytest.mark.parametrize(("error_score", "raises"), [(np.nan, False), ("raise", True)])
-def test_a_candidate_whose_workers_died_is_raised_where_errors_are(error_score: Any, raises: bool) -> None:
-    lost = optuna.trial.create_trial(state=TrialState.FAIL, system_attrs={"fail_reason": "its worker died"})
-    candidates = Candidates(SVC(), (X, Y), [], SearchSpace({"C": [1]}), None, {}, {"error_score": error_score})
-    with pytest.raises(RuntimeError, match="its worker died") if raises else contextlib.nullcontext():
-        candidates.stop_at_errors(optuna.create_study(), lost)
 
 
 @pytest.mark.parametrize("value", [7, "{", "[1]", "[" * 100_000])

@@ -162,29 +162,3 @@ def test_beliefs_of_a_file(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     params = json.loads(found.stdout)[0]["params"]
     assert params == {"lr": pytest.approx(1e-3), "drop": pytest.approx(0.25), "opt": "adam", "size": 32}
-
-
-@pytest.mark.parametrize(
-    ("belief", "message"),
-    [
-        ("lr=1e-3+-3", "write AROUNDxFACTOR, such as 1e-3x3, since the range is logarithmic"),
-        ("drop=0.2x3", "write AROUND+-DISTANCE, such as 0.9+-0.05, since the range is linear"),
-        ("drop=0.2", "write AROUND+-DISTANCE"),
-        ("lr=ax3", "'a' is not a number: write AROUNDxFACTOR"),
-        ("lr=1e-3x", "'' is not a number: write AROUNDxFACTOR"),
-        ("1e-3x3", "write NAME=AROUND+-DISTANCE, NAME=AROUNDxFACTOR or NAME=CHOICE:WEIGHT"),
-        ("opt=", "write CHOICE:WEIGHT, with the choices sgd, adam"),
-        ("opt=adam:3,adam:2", "there is a weight of 'adam' already; give each choice once"),
-        ("lr=1e5x3", "around must be from 1e-06 to 10.0"),
-        ("rate=1x3", "there is no parameter 'rate'"),
-        ("opt=adam", "write CHOICE:WEIGHT, with the choices sgd, adam"),
-        ("opt=lion:3", "write CHOICE:WEIGHT"),
-        ("opt=adam:many", "'many' is not a number: write CHOICE:WEIGHT"),
-    ],
-)
-def test_wrong_flags(tmp_path: Path, belief: str, message: str) -> None:
-    words = ["ask", str(tmp_path / "study.db"), *FLAGS, "--belief", belief]
-    found = CliRunner(env={"COLUMNS": "500"}).invoke(app, words)
-    assert found.exit_code == 2
-    assert message in " ".join(found.output.split())
-    assert not (tmp_path / "study.db").exists()

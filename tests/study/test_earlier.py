@@ -76,13 +76,6 @@ def test_the_study_itself_is_no_earlier_one(tmp_path: Path) -> None:
         )
 
 
-def test_a_string_is_no_list() -> None:
-    with pytest.raises(ValueError, match="earlier must be a list"):
-        lazybo.optimize(bowl, SPACE, n_trials=3, sampler=lazybo.LazySampler(earlier="old@a.db"))
-    with pytest.raises(ValueError, match="earlier must be a list"):
-        lazybo.LazySampler(earlier="old@a.db")  # type: ignore[arg-type]
-
-
 def test_the_sampler_starts_where_the_last_study_ended() -> None:
     study = optuna.create_study(sampler=lazybo.LazySampler(seed=0, earlier=[old_study()]))
     study.optimize(lambda trial: bowl(trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)), n_trials=6)

@@ -91,12 +91,6 @@ def test_nothing_else_changes_for_a_study() -> None:
     assert study.best_value < 1e-2
 
 
-def test_maximising() -> None:
-    study = optuna.create_study(direction="maximize", sampler=LazySampler(seed=0))
-    study.optimize(lambda trial: -bowl(trial), n_trials=30)
-    assert study.best_value > -1e-2
-
-
 def test_the_process_grows_and_is_not_rebuilt() -> None:
     sampler = LazySampler(seed=0, lag=None)
     study = optuna.create_study(sampler=sampler)
@@ -206,26 +200,6 @@ def test_a_database_sees_no_more_commits_than_with_optunas_own_sampler(tmp_path:
     assert 20 * 4 <= ours <= 20 * 4 + 10, "the trial, two parameters, the end; and once what was learned"
 
 
-def test_a_study_may_go_on_with_another_kernel(caplog: pytest.LogCaptureFixture) -> None:
-    study = optuna.create_study(sampler=LazySampler(seed=0, kernel="matern52"))
-    study.optimize(bowl, n_trials=10)
-    study.sampler = LazySampler(seed=0)
-    optuna.logging.enable_propagation()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with caplog.at_level(logging.WARNING):
-        study.optimize(bowl, n_trials=3)
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    optuna.logging.disable_propagation()
-    assert any("the kernel 'matern52', not 'additive'" in record.message for record in caplog.records)
-    assert model_of(study).optimizer.planner.state()["kernel"] == "additive"
-    written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])["model"]
-    assert (written["kernel"], len(written["parameters"])) == ("additive", 4)
-    study.sampler = LazySampler(seed=0)
-    study.ask({"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)})
-    parameters = model_of(study).optimizer.planner.state()["parameters"]
-    np.testing.assert_allclose(np.log(parameters[:3]), np.log(written["parameters"][:3]), atol=1.5)
-
-
 @pytest.mark.parametrize("kernel", ["rbf", 3])
 def test_what_is_no_kernel_is_refused_at_once(kernel: object) -> None:
     with pytest.raises(ValueError, match="kernel"):
@@ -248,13 +222,6 @@ def test_branches_are_modelled_better_than_by_tpe() -> None:
     ours = regrets(lambda seed: LazySampler(seed=seed), range(4), 40)
     theirs = regrets(lambda seed: TPESampler(seed=seed), range(4), 40)
     assert np.mean(ours) < 0.7 * np.mean(theirs)
-
-
-@pytest.mark.extra
-def test_branches_are_modelled_better_than_by_optunas_gaussian_process() -> None:
-    ours = regrets(lambda seed: LazySampler(seed=seed), range(4), 40)
-    theirs = regrets(lambda seed: optuna.samplers.GPSampler(seed=seed), range(4), 40)
-    assert np.mean(ours) < np.mean(theirs)
 
 
 def test_conditions_are_found_out_from_trials() -> None:
@@ -408,14 +375,6 @@ def test_pruned_trials_teach() -> None:
     assert optimizer.best.value == min(complete), "a pruned trial is never the best"
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf])
-def test_infinite_values_do_no_harm(value: float) -> None:
-    study = optuna.create_study(sampler=LazySampler(seed=1))
-    study.optimize(lambda trial: value if trial.suggest_float("x", -5, 5) > 0 else trial.params["x"] ** 2, n_trials=30)
-    best = min(trial.value for trial in study.trials if math.isfinite(trial.value))
-    assert best < 0.1
-
-
 # ------------------------------------------------------------------ Optuna's ways
 
 
@@ -438,14 +397,6 @@ def test_partly_fixed_and_single_valued_parameters() -> None:
     study.optimize(lambda trial: bowl(trial) + trial.suggest_int("one", 1, 1), n_trials=20)
     assert all(trial.params["y"] == -2.0 for trial in study.trials)
     assert study.best_value < 1.01
-
-
-def test_ranges_may_change() -> None:
-    study = optuna.create_study(sampler=LazySampler(seed=0))
-    for low, high in ((-5, 5), (-2, 2), (0, 10)):
-        study.optimize(lambda trial, low=low, high=high: (trial.suggest_float("x", low, high) - 1) ** 2, n_trials=12)
-    assert study.best_value < 1e-2
-    assert all(0 <= trial.params["x"] <= 10 for trial in study.trials[-12:])
 
 
 def test_copies_and_pickles_go_on() -> None:
@@ -547,14 +498,6 @@ def create_trial_of(trial_id: int) -> FrozenTrial:
     return trial
 
 
-def test_a_deterministic_has_next_to_no_noise() -> None:
-    sampler = LazySampler(seed=0, deterministic=True)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(bowl, n_trials=25)
-    assert model_of(study).optimizer.planner.state()["noise"] < 1e-6
-    assert study.best_value < 1e-2
-
-
 @pytest.mark.parametrize(
     "wrong", [{"lag": 0}, {"n_startup_trials": -1}, {"acquisition": "best"}, {"seed": -1}, {"seed": "x"}]
 )
@@ -563,24 +506,10 @@ def test_wrong_arguments_are_refused_at_once(wrong: dict) -> None:
         LazySampler(**wrong)
 
 
-def test_a_wrong_number_of_startup_trials_is_named_as_it_was_given() -> None:
-    with pytest.raises(ValueError, match="n_startup_trials must be a whole number"):
-        LazySampler(n_startup_trials=-1)
-
-
 @pytest.mark.parametrize("wrong", ["random", TPESampler, 3])
 def test_an_independent_sampler_that_is_none_is_refused_at_once(wrong: object) -> None:
     with pytest.raises(TypeError, match="independent_sampler must be one of"):
         LazySampler(independent_sampler=wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
-def test_choices_may_be_anything() -> None:
-    study = optuna.create_study(sampler=LazySampler(seed=0))
-    for _ in range(12):
-        trial = study.ask({"layers": CategoricalDistribution([(8,), (8, 8), (32, 32)]), "x": FloatDistribution(0, 1)})
-        study.tell(trial, abs(sum(trial.params["layers"]) - 16) + trial.params["x"])
-    assert study.best_params["layers"] == (8, 8)
 
 
 def test_an_enqueued_trial_is_pending_with_its_own_parameters() -> None:

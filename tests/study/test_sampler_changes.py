@@ -15,7 +15,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from lazybo import Condition
@@ -235,13 +234,3 @@ def test_warnings_can_be_turned_off(log: pytest.LogCaptureFixture) -> None:
     study = optuna.create_study(sampler=LazySampler(seed=0, warn_independent_sampling=False))
     study.optimize(below, n_trials=20)
     assert messages(log) == []
-
-
-def test_a_range_that_depends_on_a_parameter_is_searched_at_least_as_well_as_by_tpe() -> None:
-    def best(sampler: BaseSampler) -> float:
-        study = optuna.create_study(sampler=sampler)
-        study.optimize(below, n_trials=30)
-        return study.best_value
-
-    ours = [best(LazySampler(seed=seed, warn_independent_sampling=False)) for seed in range(3)]
-    assert sum(ours) <= sum(best(TPESampler(seed=seed)) for seed in range(3))
