@@ -49,7 +49,9 @@ KINDS = ("trainings", "open", "noise", "noisy trainings", "pruned")
 def noise_of(problem: Problem, optimizer: Optimizer, seed: int) -> float:
     """The standard deviation of the noise of noisy trainings."""
     space = optimizer.space
-    values = [problem.objective(space.decode(x)) for x in space.sample(np.random.default_rng((seed, 6)), POINTS)]
+    values = [
+        problem.objective(space.points.decode(x)) for x in space.points.sample(np.random.default_rng((seed, 6)), POINTS)
+    ]
     return NOISE * float(np.percentile(values, BAD) - problem.optimum)
 
 
@@ -89,8 +91,8 @@ def figures(problem: Problem, seed: int, checkpoints: Sequence[int], *, noisy: b
     """The figures of a row, from `random` on, after each number of evaluations of a run."""
     optimizer, rng = Optimizer(problem.space, seed=seed), np.random.default_rng((seed, 7))
     deviation = noise_of(problem, optimizer, seed) if noisy else 0.0
-    points = optimizer.space.sample(np.random.default_rng((seed, 5)), POINTS)
-    configurations = [optimizer.space.decode(point) for point in points]
+    points = optimizer.space.points.sample(np.random.default_rng((seed, 5)), POINTS)
+    configurations = [optimizer.space.points.decode(point) for point in points]
     truths = np.array([problem.objective(params) for params in configurations])
     found = {}
     for n in range(1, checkpoints[-1] + 1):
@@ -108,7 +110,7 @@ def measured(
     """The figures of an optimiser as it is."""
     predictor, predictions = optimizer.model.predictor(), optimizer.predict(configurations)
     best = np.argsort(predictor.means(points), kind="stable")[:BEST]
-    found = predictor.posterior.components(optimizer.space.as_rows(points))
+    found = predictor.posterior.components(optimizer.space.points.as_rows(points))
     targets = predictor.warping(truths)
     recommended = optimizer.recommend()
     true = problem.objective(recommended.params)

@@ -81,7 +81,10 @@ def first_of(label: str, problem: str, seed: int) -> list[Mapping[str, Any]]:
         return best_of_others(problem, seed)
     if label == "random start":
         space = Optimizer(finals(problem).space, seed=0).space
-        return [space.decode(point) for point in space.sample(np.random.default_rng((seed, 7)), space.dim)]
+        return [
+            space.points.decode(point)
+            for point in space.points.sample(np.random.default_rng((seed, 7)), space.points.dim)
+        ]
     return []
 
 

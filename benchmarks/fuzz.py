@@ -137,7 +137,7 @@ class Session:
     def anywhere(self) -> dict[str, Any]:
         rng = np.random.default_rng(self.random.randint(0, 2**31))
         space = self.problem.space
-        return space.values(space.decode(space.sample(rng, 1)[0]))
+        return space.values(space.points.decode(space.points.sample(rng, 1)[0]))
 
     def tell(self, *, fails: bool = False) -> None:
         suggestion = self.random.choice(self.optimizer.pending)

@@ -52,7 +52,7 @@ def tasks(count: int, draws: int) -> Iterator[tuple[str, list[Kind | None], Spac
             rows = training.values(rng.random((count, len(training.space))))
             errors = training.errors(rows)
             if np.ptp(errors) > 0:
-                points = np.array([space.encode(training.params(row)) for row in rows])
+                points = np.array([space.points.encode(training.params(row)) for row in rows])
                 data = points, Warping.fit("warped", errors)(errors), np.zeros(count)
                 yield name.partition("-")[0], kinds, space, data
 
@@ -61,9 +61,9 @@ def length_scales(draws: int) -> dict[Kind, dict[str, float]]:
     """The median length scale of each kind in each family, as a share of √d."""
     found: dict[Kind, dict[str, list[float]]] = {kind: defaultdict(list) for kind in KINDS}
     for family, kinds, space, data in tasks(MANY, draws):
-        kernel, noise = WIDE.start(Kernel.chosen(None, [Column(each.categories) for each in space.columns]))
+        kernel, noise = WIDE.start(Kernel.chosen(None, [Column(each.categories) for each in space.points.columns]))
         learned = Learner(WIDE).best(kernel, noise, *data, first=True)
-        for kind, scale in zip(kinds, learned.kernel.length_scales / np.sqrt(space.dim), strict=True):
+        for kind, scale in zip(kinds, learned.kernel.length_scales / np.sqrt(space.points.dim), strict=True):
             if kind is not None:
                 found[kind][family].append(float(scale))
     return {kind: {family: float(np.median(each)) for family, each in by.items()} for kind, by in found.items()}
@@ -78,7 +78,7 @@ def gains(scales: Mapping[Kind, Mapping[str, float]], draws: int) -> dict[float,
     """By how much the log evidence of each task rises, by strength: the power to which the ratios are taken."""
     found: dict[float, dict[str, list[float]]] = {strength: defaultdict(list) for strength in STRENGTHS}
     for family, kinds, space, data in tasks(FEW, draws):
-        plain = [Column(each.categories) for each in space.columns]
+        plain = [Column(each.categories) for each in space.points.columns]
         before = log_posterior(plain, data)
         for strength, by_family in found.items():
             typical = {kind: middle(scales[kind], without=family) ** strength for kind in KINDS}

@@ -32,7 +32,7 @@ def played(name: str, seed: int, trials: int) -> Run:
     points = []
     for _ in range(trials):
         suggestion = optimizer.ask()
-        points.append(problem.space.encode(suggestion.params).tolist())
+        points.append(problem.space.points.encode(suggestion.params).tolist())
         optimizer.tell(suggestion, problem.objective(suggestion.params))
     return points, optimizer.best.value
 

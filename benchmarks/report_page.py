@@ -64,7 +64,7 @@ def study_of(n: int) -> optuna.Study:
 def exactness(page: Page, study: optuna.Study) -> float:
     optimizer = model_of(study, study.trials).optimizer
     optimizer.learn()  # as the report does: what was learned decides whether local models take over
-    points = optimizer.space.sample(np.random.default_rng(1), POINTS)
+    points = optimizer.space.points.sample(np.random.default_rng(1), POINTS)
     found = page.run(
         f"""(() => {{
           const {{ model }} = window.lazyboReport;
@@ -74,7 +74,7 @@ def exactness(page: Page, study: optuna.Study) -> float:
           }});
         }})()"""
     )
-    predictions = optimizer.predict([optimizer.space.decode(x) for x in points])
+    predictions = optimizer.predict([optimizer.space.points.decode(x) for x in points])
     expected = np.array([(each.value, each.low, each.high) for each in predictions])
     values = [trial.value for trial in study.trials if trial.value is not None]
     return float(np.abs(np.array(found) - expected).max() / np.ptp(values))

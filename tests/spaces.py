@@ -218,7 +218,7 @@ def _functions(random: Random, space: Space) -> dict[str, Any]:
         known["canonical"] = canonical
     if random.random() < 0.5:
         stands_for = _identity if canonical is None else canonical
-        examples = space.decode_all(space.sample(_numpy(random), 64))
+        examples = space.points.decode_all(space.points.sample(_numpy(random), 64))
         scores = sorted(score(stands_for(space.values(params)), "allowed") for params in examples)
         highest = scores[random.randint(len(scores) // 3, len(scores) - 1)]
         known["feasible"] = lambda params: score(stands_for(params), "allowed") <= highest
@@ -235,8 +235,8 @@ def _canonical(random: Random, space: Space) -> Callable[[Params], Params] | Non
     name = random.choice([*space.parameters])
     if name in parents:
         return None
-    points = space.sample(_numpy(random), 200)
-    value = next((v[name] for v in map(space.values, space.decode_all(points)) if name in v), None)
+    points = space.points.sample(_numpy(random), 200)
+    value = next((v[name] for v in map(space.values, space.points.decode_all(points)) if name in v), None)
     return lambda params: {each: value if each == name else given for each, given in params.items()}
 
 

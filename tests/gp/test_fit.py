@@ -177,7 +177,7 @@ def test_priors_that_are_none_are_refused(wrong: dict) -> None:
 def test_some_kinds_of_numbers_have_shorter_length_scales_than_others_in_the_same_space() -> None:
     space = Space({"lr": (1e-4, 0.1, "log"), "dropout": (0.0, 1.0), "layers": (1, 5), "kind": ["a", "b"]})
     scales = dict(
-        zip(space.distributions, prior_kernel(Kernel.chosen(None, space.columns))[0].length_scales, strict=True)
+        zip(space.distributions, prior_kernel(Kernel.chosen(None, space.points.columns))[0].length_scales, strict=True)
     )
     assert scales["lr"] < scales["layers"] < scales["dropout"]
     numbers = np.log([scales[name] for name in ("lr", "dropout", "layers")])
@@ -189,6 +189,6 @@ def test_some_kinds_of_numbers_have_shorter_length_scales_than_others_in_the_sam
 def test_numbers_of_one_kind_have_equal_length_scales() -> None:
     space = Space({f"x{j}": (1e-3, 1.0, "log") for j in range(4)})
     np.testing.assert_array_equal(
-        prior_kernel(Kernel.chosen(None, space.columns))[0].length_scales,
+        prior_kernel(Kernel.chosen(None, space.points.columns))[0].length_scales,
         prior_kernel(Kernel.chosen(None, [Column()] * 4))[0].length_scales,
     )

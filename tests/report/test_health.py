@@ -27,7 +27,7 @@ SPACE = Space(
         "two": IntDistribution(0, 1),
     }
 )
-EQUAL = [dict.fromkeys(SPACE.names, 0.2)]
+EQUAL = [dict.fromkeys(SPACE.points.names, 0.2)]
 
 
 def quality(explained: float, covered: float, n: int = 50) -> Quality:
@@ -68,7 +68,7 @@ def test_failures_are_counted_with_their_most_frequent_reason() -> None:
     ],
 )
 def test_edges_of_a_configuration(params: dict[str, float], ends: dict[str, str]) -> None:
-    point = SPACE.encode({**params, "opt": "a", "two": 0})
+    point = SPACE.points.encode({**params, "opt": "a", "two": 0})
     assert health.edges_of(SPACE, point) == ends
     found = health.best_at_edge(SPACE, point[None], EQUAL)
     assert level(found) == ("warning" if ends else "good")
@@ -82,7 +82,7 @@ def test_edges_of_a_configuration(params: dict[str, float], ends: dict[str, str]
 
 def test_a_front_is_at_the_edge_if_most_of_it_is() -> None:
     inside = {"lr": 0.01, "layers": 3, "units": 500, "opt": "a", "two": 0}
-    points = np.array([SPACE.encode({**inside, "lr": lr}) for lr in (0.1, 0.1, 0.1, 0.1, 0.01)])
+    points = np.array([SPACE.points.encode({**inside, "lr": lr}) for lr in (0.1, 0.1, 0.1, 0.1, 0.01)])
     assert level(health.best_at_edge(SPACE, points, EQUAL)) == "warning"
     assert level(health.best_at_edge(SPACE, points[1:], EQUAL)) == "good"
     assert health.best_at_edge(SPACE, points[:0], EQUAL) is None

@@ -14,7 +14,7 @@ from lazybo import Optimizer, Prediction
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
-from lazybo.space import text_of
+from lazybo.space import Structured
 from lazybo.study import model_of
 from tests.browser import Page, open_page
 from tests.report.studies import mixed_study, nasty_study, structured_study, two_objectives, with_earlier
@@ -57,7 +57,7 @@ def positions(optimizer: Optimizer, params: dict[str, Any]) -> list[Any]:
     """The values of a configuration as the page takes them: choices by position, None where inactive."""
     space = optimizer.space
     found = []
-    for name in space.names:
+    for name in space.points.names:
         value, distribution = params.get(name), space.distributions[name]
         chosen = isinstance(distribution, optuna.distributions.CategoricalDistribution) and name in params
         found.append(distribution.to_internal_repr(value) if chosen else value)
@@ -87,7 +87,7 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     )
     page, optimizer = pages(study), ours(study)
     space = optimizer.space
-    configurations = [space.decode(x) for x in space.sample(np.random.default_rng(7), POINTS)]
+    configurations = [space.points.decode(x) for x in space.points.sample(np.random.default_rng(7), POINTS)]
     values = json.dumps([positions(optimizer, params) for params in configurations])
     found = page.run(
         f"""(() => {{
@@ -105,7 +105,7 @@ def test_the_page_predicts_as_the_optimiser_does(pages: Any, kind: str) -> None:
     feasible = optimizer.model.predict_feasible(configurations)
     assert (min(feasible) < 0.5) == (kind == "constrained")
     np.testing.assert_allclose([row[3] for row in found], feasible, atol=1e-6)
-    success = success_chance(optimizer, np.array([space.encode(each) for each in configurations]))
+    success = success_chance(optimizer, np.array([space.points.encode(each) for each in configurations]))
     np.testing.assert_allclose([row[4] for row in found], success, atol=1e-6)
     assert page.problems == []
     assert len(page.requests) == 1, "only the file itself"
@@ -117,12 +117,15 @@ def test_the_page_predicts_for_tried_values_of_structured_parameters(pages: Any)
     page, optimizer = pages(study), ours(study)
     listed = page.run("window.lazyboReport.model.axes.map(({ rows, choices }) => (rows ? choices : null))")
     rng, space = np.random.default_rng(3), optimizer.space
-    tried = {name: {text_of(space.values(t.params).get(name)): t.params for t in study.trials} for name in space.kinds}
+    tried = {
+        name: {Structured.text(space.values(t.params).get(name)): t.params for t in study.trials}
+        for name in space.kinds
+    }
     configurations, places = [], []
     for _ in range(200):
         params = dict(study.trials[int(rng.integers(len(study.trials)))].params)
         where: list[Any] = []
-        for name, values in zip(space.names, listed, strict=True):
+        for name, values in zip(space.points.names, listed, strict=True):
             if values is None:
                 where.append(params[name] if name == "lr" else ["plain", "cell"].index(params[name]))
                 continue
@@ -152,7 +155,7 @@ def test_the_page_predicts_for_tried_values_of_structured_parameters(pages: Any)
 def test_sliders_move_the_prediction(pages: Any) -> None:
     study = mixed_study(80, conditional=True)
     page, optimizer = pages(study), ours(study)
-    names = list(optimizer.space.names)
+    names = list(optimizer.space.points.names)
 
     def part(name: str, selector: str) -> str:
         """An element of the panel of a parameter."""
@@ -171,8 +174,8 @@ def test_sliders_move_the_prediction(pages: Any) -> None:
 
     def expected() -> Prediction:
         coordinates = page.run("Array.from(window.lazyboReport.explorer.coordinates)")
-        x = optimizer.space.repair(np.array([coordinates], dtype=float))
-        return optimizer.predict(optimizer.space.decode(x[0]))
+        x = optimizer.space.points.repair(np.array([coordinates], dtype=float))
+        return optimizer.predict(optimizer.space.points.decode(x[0]))
 
     def is_right() -> None:
         now = expected()

@@ -147,8 +147,8 @@ def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.
     model, facts = json.loads(as_json(found[1].portable)), model_of_page(found[1])
     optimizer = facts.optimizer
     space = optimizer.space
-    points = space.sample(np.random.default_rng(1), 40)
-    configurations = [space.decode(point) for point in points]
+    points = space.points.sample(np.random.default_rng(1), 40)
+    configurations = [space.points.decode(point) for point in points]
     (objective,) = model["objectives"]
     mean, variance = components(model, objective, points)
     weights, std = np.array(objective["weights"]), model["widened"] * np.sqrt(np.maximum(variance, 0))
@@ -186,7 +186,7 @@ def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
     (output,) = portable["objectives"]
     assert output["prior"] is not None
     space, (predictor,) = model.optimizer.space, model.predictors
-    points = space.sample(np.random.default_rng(2), 50)
+    points = space.points.sample(np.random.default_rng(2), 50)
     mean, variance = components(portable, output, points)
     expected = predictor.posterior.components(points)
     assert float(np.std(prior_mean(portable, output["prior"], points))) > 0.1, "it says something"
@@ -203,7 +203,7 @@ def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> N
     small = portable_model(optimizer, ["value"], predictors, most=50)
     assert small["rows"] is not None
     assert len(small["rows"]) == 50
-    points = space.sample(np.random.default_rng(4), 60)
+    points = space.points.sample(np.random.default_rng(4), 60)
     (mean, *_), (variance, *_) = components(small, small["objectives"][0], points)
     whole = process.posterior(points)
     np.testing.assert_allclose(mean, whole.mean, atol=1e-9)

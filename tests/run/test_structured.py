@@ -42,13 +42,13 @@ def travelled(trial: Any) -> float:
 def test_the_optimiser_finds_the_best_value_of_each_kind(name: str) -> None:
     """Within 40 evaluations, the distance to a hidden value falls below that of nearly all random ones."""
     space = Space({name: KINDS[name]})
-    points = space.sample(np.random.default_rng(5), 400)
+    points = space.points.sample(np.random.default_rng(5), 400)
     hidden = points[0]
     scale = np.linalg.norm(points - hidden, axis=1)
     optimizer = Optimizer(space, seed=0, deterministic=True)
     for _ in range(40):
         suggestion = optimizer.ask()
-        point = space.encode(space.plain(suggestion.params))
+        point = space.points.encode(space.plain(suggestion.params))
         optimizer.tell(suggestion, float(np.linalg.norm(point - hidden)))
     assert optimizer.best.value <= np.quantile(scale[1:], 0.02)
 
@@ -121,7 +121,7 @@ def test_suggest_works_with_any_sampler(sampler: optuna.samplers.BaseSampler) ->
     if isinstance(sampler, lazybo.LazySampler):
         model = sampler.model(study)
         assert model is not None
-        assert {*model.space.names} == {"lr", "order", "recipe"}
+        assert {*model.space.points.names} == {"lr", "order", "recipe"}
 
 
 def test_a_name_has_one_kind_in_a_study() -> None:
@@ -143,7 +143,7 @@ def test_equivalent_configurations_are_never_paid_for_twice_and_inform_each_othe
         {"cell": cell, "width": [1, 2]}, canonical=lambda params: (params["cell"].canonical(), params["width"])
     )
     optimizer, keys = Optimizer(space, seed=0, deterministic=True), set()
-    different = {space.key(x) for x in space.listed()}
+    different = {space.points.key(x) for x in space.points.listed()}
     for _ in range(len(different)):
         suggestion = optimizer.ask()
         keys.add((suggestion.params["cell"].canonical(), suggestion.params["width"]))
@@ -201,7 +201,7 @@ def test_the_model_sees_features_instead_of_parameters(tmp_path: Path) -> None:
 
     names = [a + b + c for a in "abcd" for b in "abcd" for c in "abcd"]
     space = Space({"rate": (0.0, 1.0), "name": names, "depth": (1, 4)}, features=mass, instead_of=["name", "depth"])
-    assert [column.before for column in space.columns] == [0, 2]
+    assert [column.before for column in space.points.columns] == [0, 2]
     optimizer = Optimizer(space, seed=0)
     for _ in range(15):
         suggestion = optimizer.ask()
@@ -224,7 +224,7 @@ def test_features_and_canonical_forms_work_in_a_run() -> None:
         canonical=lambda params: (params["order"].index("b"), params["lr"]),
     )
     study = lazybo.optimize(lambda params: params["order"].index("b") + params["lr"], space, n_trials=12, seed=0)
-    keys = [space.key(space.encode(trial.params)) for trial in study.trials]
+    keys = [space.points.key(space.points.encode(trial.params)) for trial in study.trials]
     assert len(set(keys)) == 12
     with pytest.raises(ValueError, match=r"features cannot be computed for \{'lr': .*KeyError: 'lost'"):
         lazybo.optimize(lambda lr: lr, Space({"lr": (0.0, 1.0)}, features=lambda params: params["lost"]), n_trials=1)

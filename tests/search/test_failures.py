@@ -48,7 +48,7 @@ def observed(evaluate: Any, n: int, seed: int = 0, **options: Any) -> Optimizer:
 def chances(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
     success = optimizer.model.limits()[1]
     assert success is not None
-    mean, variance = success.posterior.posterior(optimizer.space.as_rows(points))
+    mean, variance = success.posterior.posterior(optimizer.space.points.as_rows(points))
     return norm.cdf((success.threshold - mean) / np.sqrt(variance))
 
 

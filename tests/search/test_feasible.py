@@ -12,7 +12,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from lazybo import Condition, Space
 from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.optimizer import Optimizer
-from lazybo.space import Feasibility, FeasibleSet
+from lazybo.space import FeasibleSet
 
 MIXED: dict[str, Any] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -53,11 +53,11 @@ def test_many_points_are_decoded_as_one_is(seed: int) -> None:
         {**MIXED, "far": FloatDistribution(-1e308, 1e308), "tiny": FloatDistribution(1e-300, 1e300, log=True)},
         conditions=CONDITIONS,
     )
-    points = space.sample(np.random.default_rng(seed), 20)
-    points[0] = np.where(np.isnan(points[0]) | ~space.numeric, points[0], 0.0)
-    points[1] = np.where(np.isnan(points[1]) | ~space.numeric, points[1], 1.0)
-    one_by_one = [space.decode(x) for x in points]
-    together = space.decode_all(points)
+    points = space.points.sample(np.random.default_rng(seed), 20)
+    points[0] = np.where(np.isnan(points[0]) | ~space.points.numeric, points[0], 0.0)
+    points[1] = np.where(np.isnan(points[1]) | ~space.points.numeric, points[1], 1.0)
+    one_by_one = [space.points.decode(x) for x in points]
+    together = space.points.decode_all(points)
     assert [repr(params) for params in together] == [repr(params) for params in one_by_one]
 
 
@@ -91,7 +91,9 @@ def test_constraints_of_mixed_and_conditional_parameters_always_hold(seed: int, 
         bonus = 3.0 * params["momentum"] if params["optimiser"] == "sgd" else 1.0
         return float(np.dot(weights, (*numbers, bonus)))
 
-    bound = float(np.quantile([score(params) for params in space.decode_all(space.sample(rng, 2000))], share))
+    bound = float(
+        np.quantile([score(params) for params in space.points.decode_all(space.points.sample(rng, 2000))], share)
+    )
     optimizer = Optimizer(
         Space(MIXED, conditions=CONDITIONS, feasible=lambda params: score(params) <= bound), seed=seed
     )
@@ -127,7 +129,7 @@ def test_a_constraint_that_always_holds_changes_nothing(space: dict[str, Any]) -
 
 def test_steps_that_leave_the_feasible_set_end_at_its_border(rng: np.random.Generator) -> None:
     space = Space({f"x{j}": FloatDistribution(0.0, 1.0) for j in range(3)})
-    feasible = Feasibility(space, lambda params: sum(params.values()) <= 1.2)
+    feasible = FeasibleSet(space, lambda params: sum(params.values()) <= 1.2).contains
     start, end = 0.4 * rng.random((200, 3)), rng.random((200, 3))
     there = feasible.shortened(start, end)
     inside = end.sum(axis=1) <= 1.2

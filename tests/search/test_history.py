@@ -52,7 +52,7 @@ def may_be_evaluated(params: dict[str, Any]) -> bool:
 
 
 def somewhere(optimizer: Optimizer, seed: int) -> dict[str, Any]:
-    return optimizer.space.decode(optimizer.space.sample(np.random.default_rng(seed), 1)[0])
+    return optimizer.space.points.decode(optimizer.space.points.sample(np.random.default_rng(seed), 1)[0])
 
 
 seeds = st.integers(0, 999)

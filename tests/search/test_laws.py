@@ -55,15 +55,15 @@ def test_parameters_keep_their_order_if_structure_comes_first(tmp_path: Path) ->
 
 
 @settings(max_examples=15)
-@given(problems(functions=False).filter(lambda problem: problem.space.dim > 0), st.integers(0, 99))
+@given(problems(functions=False).filter(lambda problem: problem.space.points.dim > 0), st.integers(0, 99))
 def test_slopes_of_the_model_are_those_of_differences(problem: Problem, seed: int) -> None:
     """At random points, in each number that may move continuously."""
     problem.options["direction"] = "minimize"
     optimizer = worked(problem)
     space, (process, _) = optimizer.space, optimizer.model.surrogate()
-    x = space.sample(np.random.default_rng(seed), 3)
-    slopes, step = process.posterior_gradient(space.as_rows(x)), 1e-5
-    for i, j in np.argwhere(space.free(x)):
+    x = space.points.sample(np.random.default_rng(seed), 3)
+    slopes, step = process.posterior_gradient(space.points.as_rows(x)), 1e-5
+    for i, j in np.argwhere(space.points.free(x)):
         down, up = x[[i, i]]
         down[j] -= step
         up[j] += step

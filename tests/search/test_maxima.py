@@ -28,7 +28,7 @@ def found_on(
 ) -> list[Maximum]:
     """The maxima of log EI, or of another acquisition, with a pool of this many points."""
     joint = options.pop("joint", improvement(log_expected_improvement, float(gp.targets.min())))
-    mixture, points = Posterior([gp]), space.spread(rng, pool)
+    mixture, points = Posterior([gp]), space.points.spread(rng, pool)
     surface = Surface(gp.kernel, [mixture], points, [mixture.components(points)], joint)
     return find_maxima(surface, space, incumbents, taken, rng, **options)
 
@@ -60,11 +60,11 @@ def test_discrete_moves_find_the_best_of_a_small_space(rng: np.random.Generator)
     space = Space(
         {"a": IntDistribution(0, 9), "b": CategoricalDistribution("pqrs"), "c": IntDistribution(1, 64, log=True)}
     )
-    gp = Process(Matern52([0.3, 1.0, 0.5], columns=space.columns), 1e-4)
-    x = space.sample(rng, 30)
+    gp = Process(Matern52([0.3, 1.0, 0.5], columns=space.points.columns), 1e-4)
+    x = space.points.sample(rng, 30)
     gp.append(x, np.sin(3 * x).sum(axis=1))
     best = float(gp.targets.min())
-    every = np.array(list(space.listed()))
+    every = np.array(list(space.points.listed()))
     mean, variance = gp.posterior(every)
     values = log_expected_improvement(mean, np.sqrt(variance), best).value
     known = {point.tobytes() for point in x}
@@ -86,7 +86,7 @@ def test_a_maximum_is_to_the_last_bit_the_point_of_its_configuration(seed: int) 
     gp, x = Process(Matern52([0.08, 0.08]), 1e-4), rng.random((40, 2))
     gp.append(x, np.sin(7 * x).sum(axis=1))
     for maximum in found_on(gp, space, 64, x[:2], nothing_taken, rng):
-        np.testing.assert_array_equal(maximum.x, space.encode(space.decode(maximum.x)))
+        np.testing.assert_array_equal(maximum.x, space.points.encode(space.points.decode(maximum.x)))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -94,8 +94,8 @@ def test_every_maximum_of_a_mixed_space_is_one_along_its_numbers(seed: int) -> N
     """Each choice has its optimum elsewhere: after a move to another choice there is more to climb."""
     rng = np.random.default_rng(seed)
     space = Space({"c": CategoricalDistribution("pqrst"), "x": FloatDistribution(0.0, 1.0)})
-    gp = Process(Matern52([2.0, 0.15], columns=space.columns), 1e-4)
-    x = space.sample(rng, 25)
+    gp = Process(Matern52([2.0, 0.15], columns=space.points.columns), 1e-4)
+    x = space.points.sample(rng, 25)
     gp.append(x, np.sin(9 * x[:, 1] + 2 * x[:, 0]) + 0.3 * x[:, 0])
     best = float(gp.targets.min())
 

@@ -263,7 +263,7 @@ def test_the_chance_of_being_feasible_is_the_product_over_the_constraints() -> N
     state = optimizer.state()
     chances = optimizer.model.predict_feasible(places)
     assert optimizer.state() == state
-    points = np.array([optimizer.space.encode(place) for place in places])
+    points = np.array([optimizer.space.points.encode(place) for place in places])
     expected = np.ones(6)
     for limit in optimizer.model.limits()[0].values():
         log_weights, mean, std = limit.posterior.components(points)

@@ -48,7 +48,7 @@ def test_predictions_are_quantiles_of_the_posterior_in_the_units_of_the_objectiv
     rng = np.random.default_rng(0)
     configurations = [{"x": x, "y": y} for x, y in rng.uniform(-5, 5, (BLOCK_POINTS + 3, 2)).tolist()]
     found = optimizer.predict(configurations)
-    points = np.array([optimizer.space.encode(params) for params in configurations])
+    points = np.array([optimizer.space.points.encode(params) for params in configurations])
     mean, variance = process.posterior(points)
     drawn = mean + np.sqrt(variance) * rng.standard_normal((2000, 1))
     values = warping.inverse(drawn) * (1 if direction == "minimize" else -1)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazybo import Belief, Permutation, Space
-from lazybo.space.beliefs import DOUBT, belief_of
-from lazybo.space.space import believing
+from lazybo.space.beliefs import DOUBT
 
 PARAMETERS: dict[str, Any] = {
     "lr": (1e-5, 1.0, "log"),
@@ -34,28 +33,28 @@ def space_with(name: str, belief: Belief | None = None) -> Space:
 
 
 def drawn(space: Space, count: int = 4000) -> list[Any]:
-    (name,) = space.names
-    assert space.believed is not None
-    drawn = space.believed.as_uniform(np.random.default_rng(0).random((count, space.draws)))
-    points = space.from_uniform(drawn)
-    return [space.decode(point)[name] for point in points]
+    (name,) = space.points.names
+    assert space.points.believed is not None
+    drawn = space.points.believed.as_uniform(np.random.default_rng(0).random((count, space.points.draws)))
+    points = space.points.from_uniform(drawn)
+    return [space.points.decode(point)[name] for point in points]
 
 
 @pytest.mark.parametrize("name", ["lr", "momentum"])
 def test_a_density_has_the_mass_one(name: str) -> None:
     space = space_with(name)
-    assert space.believed is not None
+    assert space.points.believed is not None
     grid = (np.arange(20_000) + 0.5)[:, None] / 20_000
-    assert np.exp(space.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
+    assert np.exp(space.points.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
 
 
 @given(st.floats(0.0, 1.0), st.floats(1e-3, 3.0), st.floats(0.001, 0.999))
 def test_derivatives_are_those_of_the_density(around: float, within: float, x: float) -> None:
     space = space_with("momentum", Belief(around=around, within=within))
-    assert space.believed is not None
+    assert space.points.believed is not None
     step = 1e-6
-    value, slope = space.believed.log_density(np.array([[x]]))
-    ahead, behind = (space.believed.log_density(np.array([[x + sign * step]]))[0] for sign in (1, -1))
+    value, slope = space.points.believed.log_density(np.array([[x]]))
+    ahead, behind = (space.points.believed.log_density(np.array([[x + sign * step]]))[0] for sign in (1, -1))
     assert slope[0, 0] == pytest.approx((ahead - behind)[0] / (2 * step), rel=1e-3, abs=1e-4 * (1 + 1 / within))
     assert value[0] >= math.log(DOUBT) - 1e-9  # a wrong belief never excludes anything
 
@@ -82,15 +81,15 @@ def test_inactive_parameters_have_no_belief() -> None:
         conditions={"momentum": Condition("opt", ("sgd",))},
         beliefs={"momentum": Belief(around=0.9, within=0.05)},
     )
-    assert space.believed is not None
-    value, slope = space.believed.log_density(space.encode({"opt": "adam"})[None])
+    assert space.points.believed is not None
+    value, slope = space.points.believed.log_density(space.points.encode({"opt": "adam"})[None])
     assert value[0] == 0.0
     assert not slope.any()
 
 
 @pytest.mark.parametrize("belief", [*BELIEFS.values(), Belief(weights={(1, 2): 2, 3: 1.5})])
 def test_a_belief_survives_json(belief: Belief) -> None:
-    assert belief_of(json.loads(json.dumps(belief.to_plain()))) == belief
+    assert Belief.of(json.loads(json.dumps(belief.to_plain()))) == belief
 
 
 def test_a_space_keeps_its_beliefs() -> None:
@@ -98,8 +97,8 @@ def test_a_space_keeps_its_beliefs() -> None:
     assert space.beliefs == BELIEFS
     assert space != Space(PARAMETERS)
     assert space.changed(feasible=bool).beliefs == BELIEFS
-    assert believing(space, {**BELIEFS, "not there": BELIEFS["lr"]}) is space
-    assert believing(space, {"lr": Belief(around=1e9, within=3)}).beliefs == {}  # the range has changed
+    assert space.believing({**BELIEFS, "not there": BELIEFS["lr"]}) is space
+    assert space.believing({"lr": Belief(around=1e9, within=3)}).beliefs == {}  # the range has changed
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def check_continuous(values: list[float], reached: Callable[[np.ndarray], np.nda
 
 def drawn(parameter: Any, rng: np.random.Generator, count: int = DRAWN) -> list[Any]:
     space = Space({"p": parameter})
-    return [space.values(params)["p"] for params in space.decode_all(space.sample(rng, count))]
+    return [space.values(params)["p"] for params in space.points.decode_all(space.points.sample(rng, count))]
 
 
 def even(values: Any) -> Shares:
@@ -125,7 +125,9 @@ def test_shares_of_a_mixture_are_uniform_on_the_simplex(rng: np.random.Generator
 
 def test_operations_of_a_graph_are_equally_likely(rng: np.random.Generator) -> None:
     space = Space({"g": Graph(nodes=3, operations=["none", "a", "b"])})
-    for stored in zip(*(params.values() for params in space.decode_all(space.sample(rng, DRAWN))), strict=True):
+    for stored in zip(
+        *(params.values() for params in space.points.decode_all(space.points.sample(rng, DRAWN))), strict=True
+    ):
         check_counts(list(stored), even(["none", "a", "b"]))
 
 
@@ -142,13 +144,13 @@ def test_conditional_parameters_are_drawn_as_the_others(rng: np.random.Generator
         {"model": ["tree", "net"], "trees": (1, 50, "log"), "units": (4, 12)},
         conditions={"trees": Condition("model", ("tree",)), "units": Condition("model", ("net",))},
     )
-    found = space.decode_all(space.sample(rng, DRAWN))
+    found = space.points.decode_all(space.points.sample(rng, DRAWN))
     check_counts([params["model"] for params in found], even(["tree", "net"]))
     check_counts([params["trees"] for params in found if "trees" in params], logarithmic(1, 50))
     check_counts([params["units"] for params in found if "units" in params], even(range(4, 13)))
     # A parameter that becomes active because its parent has changed.
-    became = space.repair(np.tile([0.0, np.nan, 0.5], (DRAWN, 1)), rng)
-    check_counts([params["trees"] for params in space.decode_all(became)], logarithmic(1, 50))
+    became = space.points.repair(np.tile([0.0, np.nan, 0.5], (DRAWN, 1)), rng)
+    check_counts([params["trees"] for params in space.points.decode_all(became)], logarithmic(1, 50))
     # One that a point lacks.
     point, fixed = np.full(3, np.nan), {"model": "tree"}
     check_counts([space.complete(fixed, point, rng)["trees"] for _ in range(DRAWN)], logarithmic(1, 50))
@@ -196,7 +198,7 @@ def test_values_of_a_belief_are_as_likely_as_it_says(name: str, rng: np.random.G
     distribution = space.distributions["p"]
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     step, measure = distribution.step or 0.0, math.log if distribution.log else float
-    values = [value for (value,) in (params.values() for params in map(space.decode, space.listed()))]
+    values = [value for (value,) in (params.values() for params in map(space.points.decode, space.points.listed()))]
     cells = [(measure(value - step / 2), measure(value + step / 2)) for value in values]
     around, within = float(belief.around or 0.0), float(belief.within or 0.0)
     normal = stats.norm(measure(around), (math.log(within) if distribution.log else within) / 2)
@@ -206,14 +208,14 @@ def test_values_of_a_belief_are_as_likely_as_it_says(name: str, rng: np.random.G
         + DOUBT * (high - low) / (cells[-1][1] - cells[0][0])
         for value, (low, high) in zip(values, cells, strict=True)
     }
-    assert space.believed is not None
-    points = space.from_uniform(space.believed.as_uniform(rng.random((DRAWN, space.draws))))
-    check_counts([params["p"] for params in space.decode_all(points)], share)
+    assert space.points.believed is not None
+    points = space.points.from_uniform(space.points.believed.as_uniform(rng.random((DRAWN, space.points.draws))))
+    check_counts([params["p"] for params in space.points.decode_all(points)], share)
     # The density at points drawn evenly has the mean 1.
-    assert space.believed is not None
-    low, high = space.axes["p"].edges  # type: ignore[attr-defined]
+    assert space.points.believed is not None
+    low, high = space.points.axes["p"].edges  # type: ignore[attr-defined]
     grid = np.linspace(low, high, 20_001)[:, None]
-    assert np.exp(space.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
+    assert np.exp(space.points.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
 
 
 def test_choices_of_a_belief_are_as_likely_as_its_weights(rng: np.random.Generator) -> None:
@@ -221,9 +223,9 @@ def test_choices_of_a_belief_are_as_likely_as_its_weights(rng: np.random.Generat
     space = Space({"c": [*"abcd"]}, beliefs={"c": Belief(weights={"a": 5, "d": 0.5})})
     weights = {"a": 5.0, "b": 1.0, "c": 1.0, "d": 0.5}
     share = {each: (1 - DOUBT) * weight / 7.5 + DOUBT / 4 for each, weight in weights.items()}
-    assert space.believed is not None
-    points = space.from_uniform(space.believed.as_uniform(rng.random((DRAWN, space.draws))))
-    check_counts([params["c"] for params in space.decode_all(points)], share)
+    assert space.points.believed is not None
+    points = space.points.from_uniform(space.points.believed.as_uniform(rng.random((DRAWN, space.points.draws))))
+    check_counts([params["c"] for params in space.points.decode_all(points)], share)
 
 
 def test_features_and_canonical_forms_change_no_draw(rng: np.random.Generator) -> None:
@@ -231,7 +233,7 @@ def test_features_and_canonical_forms_change_no_draw(rng: np.random.Generator) -
         return [float(params["n"])]
 
     space = Space({"n": (1, 50, "log"), "c": ["a", "b"]}, features=known, canonical=lambda params: params["n"])
-    found = space.decode_all(space.sample(rng, DRAWN))
+    found = space.points.decode_all(space.points.sample(rng, DRAWN))
     check_counts([params["n"] for params in found], logarithmic(1, 50))
     check_counts([params["c"] for params in found], even("ab"))
 
@@ -262,6 +264,6 @@ def test_uniform_numbers_lead_to_levels_and_back_and_all_levels_are_listed_once(
 @pytest.mark.parametrize("parameter", [(1, 5000, "log"), (1, 2, "log"), (1, 5000)])
 def test_a_small_space_is_listed_exactly(parameter: Any) -> None:
     space = Space({"p": parameter})
-    found = [params["p"] for params in map(space.decode, space.listed())]
+    found = [params["p"] for params in map(space.points.decode, space.points.listed())]
     assert found == list(range(parameter[0], parameter[1] + 1))
     assert space.size == len(found)

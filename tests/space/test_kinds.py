@@ -15,9 +15,10 @@ from optuna.distributions import FloatDistribution
 
 from lazybo import Condition, Described, Graph, Mixture, Permutation, Space, Subset
 from lazybo.space.axis import Perturbation
-from lazybo.space.kinds import Structured
-from lazybo.space.structures import grouped, kind_of
+from lazybo.space.structures import Structured
 from tests.spaces import kinds, stored_values
+
+of_plain = Structured.of_plain
 
 
 def is_inside(kind: Structured, x: np.ndarray) -> None:
@@ -38,7 +39,9 @@ def test_any_stored_values_are_a_value_that_is_written_and_read_back(data: st.Da
     params = space.plain({"p": value})
     assert space.values(params) == {"p": value}
     space.check(params)
-    np.testing.assert_allclose(space.encode(params), space.encode(dict(zip(params, stored, strict=True))), atol=1e-12)
+    np.testing.assert_allclose(
+        space.points.encode(params), space.points.encode(dict(zip(params, stored, strict=True))), atol=1e-12
+    )
 
 
 @given(st.data(), kinds())
@@ -83,9 +86,12 @@ def test_all_values_are_listed_once(kind: Structured) -> None:
 def test_inactive_values_stay_inactive(seed: int, kind: Structured) -> None:
     space = Space({"on": [False, True], "p": kind}, conditions={"p": Condition("on", (True,))})
     rng = np.random.default_rng(seed)
-    x = space.sample(rng, 12)
-    for rows in (x, space.repair(space.snap(space.perturbed(x, np.ones(space.dim), rng)), rng)):
-        for params in space.decode_all(rows):
+    x = space.points.sample(rng, 12)
+    for rows in (
+        x,
+        space.points.repair(space.points.snap(space.points.perturbed(x, np.ones(space.points.dim), rng)), rng),
+    ):
+        for params in space.points.decode_all(rows):
             space.check(params)
             assert ("p" in space.values(params)) == params["on"]
             assert space.values(space.plain(space.values(params))) == space.values(params)
@@ -93,7 +99,7 @@ def test_inactive_values_stay_inactive(seed: int, kind: Structured) -> None:
 
 @given(kinds())
 def test_a_kind_is_read_back_from_json(kind: Structured) -> None:
-    again = kind_of(json.loads(json.dumps(kind.to_plain())))
+    again = Structured.of_plain(json.loads(json.dumps(kind.to_plain())))
     assert again == kind
     assert hash(again) == hash(kind)
 
@@ -102,13 +108,13 @@ def test_a_kind_is_read_back_from_json(kind: Structured) -> None:
 def test_stored_parameters_are_grouped_in_their_order(kind: Structured, other: Structured, names: list[str]) -> None:
     parameters = {name: {"x": FloatDistribution(0, 1), "p": kind, "q": other}[name] for name in names}
     stored = Space(parameters).distributions
-    found = grouped(stored, {"p": kind, "q": other})
+    found = Space.grouped(stored, {"p": kind, "q": other})
     assert [*found.items()] == [*parameters.items()]
     # What is not there as a whole stays as it is.
     alone = {"p": kind}
     rest = {name: each for name, each in stored.items() if name not in other.stored("q")}
-    assert [*grouped(rest, {**alone, "q": other})] == [name for name in names if name != "q"]
-    assert grouped(stored, alone).keys() == {"x", "p", *other.stored("q")}
+    assert [*Space.grouped(rest, {**alone, "q": other})] == [name for name in names if name != "q"]
+    assert Space.grouped(stored, alone).keys() == {"x", "p", *other.stored("q")}
 
 
 @given(st.integers(0, 1000), st.integers(2, 6), st.data())
@@ -181,8 +187,14 @@ WRONG_DEFINITIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Graph(nodes=3, operations=["a", "b"], at_most=2), "inputs and at_most of a Graph need labels='nodes'"),
     (lambda: Graph(nodes=3, operations=["a", "b"], skip="c"), "skip of a Graph must be one of its operations, not 'c'"),
     (lambda: Graph(nodes=3, operations=["a", "b"], none="a", skip="a"), "none and skip of a Graph are both 'a'"),
-    (lambda: kind_of({"kind": "described", "choices": ["a", "b"]}), "Described takes a table from choices to numbers"),
-    (lambda: kind_of({"kind": "described", "choices": [["a", [1], 3]]}), "or a list of such pairs, not ['a', [1], 3]"),
+    (
+        lambda: of_plain({"kind": "described", "choices": ["a", "b"]}),
+        "Described takes a table from choices to numbers",
+    ),
+    (
+        lambda: of_plain({"kind": "described", "choices": [["a", [1], 3]]}),
+        "or a list of such pairs, not ['a', [1], 3]",
+    ),
     (lambda: Space({"p": Permutation}), "or a kind such as lazybo.Permutation([...]), not <class"),
     (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: [p["a"]]), "canonical must return a configuration, or a key"),
     (lambda: Space({"a": (0.0, 1.0)}, canonical=lambda p: None), "such as a text or a tuple, not None"),
@@ -206,8 +218,11 @@ WRONG_DEFINITIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Space({"a": (0.0, 1.0)}, features=3), "features must be a function that takes a configuration"),
     (lambda: Space({"a": (0.0, 1.0)}, features=lambda _: ["x"]), "features must return finite numbers, not 'x'"),
     (lambda: Space({"a": (0.0, 1.0)}, features=lambda p: p["b"]), "features cannot be computed for {'a': "),
-    (lambda: kind_of({"kind": "permutations"}), "a parameter with structure must have a kind, one of"),
-    (lambda: kind_of({"kind": "graph", "operations": ["a", "b"]}), "a graph needs nodes and operations, not"),
+    (lambda: of_plain({"kind": "permutations"}), "a parameter with structure must have a kind, one of"),
+    (
+        lambda: of_plain({"kind": "graph", "operations": ["a", "b"]}),
+        "a graph needs nodes and operations, not",
+    ),
 ]
 
 WRONG_VALUES: list[tuple[str, Any, str]] = [

@@ -18,9 +18,8 @@ from optuna.distributions import (
 )
 
 from lazybo import Mixture
-from lazybo.space.boxes import box
 from lazybo.space.distributions import contains
-from lazybo.space.space import Condition, Space, as_space
+from lazybo.space.space import Condition, Space
 from tests.spaces import distributions, spaces
 
 SVM_OR_FOREST = {
@@ -55,9 +54,9 @@ def test_decode_of_encode_is_the_same_configuration(data: st.DataObject, parts: 
     space = Space({f"p{i}": part for i, part in enumerate(parts)})
     params = {name: data.draw(a_value(part)) for name, part in space.distributions.items()}
     space.check(params)
-    x = space.encode(params)
-    assert ((x >= 0) & ((x <= 1) | ~space.numeric)).all()
-    again = space.decode(x)
+    x = space.points.encode(params)
+    assert ((x >= 0) & ((x <= 1) | ~space.points.numeric)).all()
+    again = space.points.decode(x)
     assert list(again) == list(params)
     for name, value in params.items():
         assert type(again[name]) is type(value) or isinstance(value, int | float)
@@ -72,45 +71,45 @@ def test_decode_of_encode_is_the_same_configuration(data: st.DataObject, parts: 
 def test_points_are_what_will_really_be_evaluated(seed: int, parts: list[BaseDistribution]) -> None:
     """Sampled, snapped and neighbouring points decode to values whose points they are, discrete ones exactly."""
     space = Space({f"p{i}": part for i, part in enumerate(parts)})
-    assume(space.dim)
+    assume(space.points.dim)
     rng = np.random.default_rng(seed)
-    relaxed = np.where(~space.numeric, space.sample(rng, 6), rng.random((6, space.dim)))
+    relaxed = np.where(~space.points.numeric, space.points.sample(rng, 6), rng.random((6, space.points.dim)))
     for points in (
-        space.sample(rng, 6),
-        space.snap(relaxed),
-        space.neighbours(space.sample(rng, 1)[0], space.sample(rng, 2), rng),
+        space.points.sample(rng, 6),
+        space.points.snap(relaxed),
+        space.points.neighbours(space.points.sample(rng, 3), space.points.sample(rng, 2), rng)[0],
     ):
         for x in points:
-            params = space.decode(x)
+            params = space.points.decode(x)
             space.check(params)
-            again = space.encode(params)
+            again = space.points.encode(params)
             np.testing.assert_allclose(again, x, atol=1e-9)
-            discrete = np.isfinite(space.levels)
+            discrete = np.isfinite(space.points.levels)
             np.testing.assert_array_equal(again[discrete], x[discrete])
 
 
 def test_logarithms_and_steps_are_where_the_distribution_has_them() -> None:
     space = Space({"lr": FloatDistribution(1e-4, 1.0, log=True), "n": IntDistribution(0, 10, step=5)})
-    assert space.encode({"lr": 1e-2, "n": 5}) == pytest.approx([0.5, 0.5])
-    assert space.decode(np.array([0.75, 0.9])) == {"lr": pytest.approx(1e-1), "n": 10}
+    assert space.points.encode({"lr": 1e-2, "n": 5}) == pytest.approx([0.5, 0.5])
+    assert space.points.decode(np.array([0.75, 0.9])) == {"lr": pytest.approx(1e-1), "n": 10}
     assert math.isinf(space.size)
 
 
 def test_conditional_parameters_are_absent_when_inactive(rng: np.random.Generator) -> None:
     space = Space(SVM_OR_FOREST, conditions=CONDITIONS)
     seen = set()
-    for x in space.sample(rng, 200):
-        params = space.decode(x)
+    for x in space.points.sample(rng, 200):
+        params = space.points.decode(x)
         space.check(params)
-        np.testing.assert_allclose(space.encode(params), x, atol=1e-12)
+        np.testing.assert_allclose(space.points.encode(params), x, atol=1e-12)
         seen.add(tuple(params))
     assert seen == {("model", "C", "kernel"), ("model", "C", "kernel", "degree"), ("model", "trees")}
 
 
 def test_a_changed_parent_activates_its_children(rng: np.random.Generator) -> None:
     space = Space(SVM_OR_FOREST, conditions=CONDITIONS)
-    x = space.encode({"model": "forest", "trees": 100})
-    moved = [space.decode(move) for move in space.neighbours(x, x[None], rng)]
+    x = space.points.encode({"model": "forest", "trees": 100})
+    moved = [space.points.decode(move) for move in space.points.neighbours(x[None], x[None], rng)[0]]
     assert [params["model"] for params in moved] == ["svm", "forest", "forest"]
     assert set(moved[0]) >= {"model", "C", "kernel"}
     assert "trees" not in moved[0]
@@ -122,7 +121,7 @@ def test_a_finite_space_is_listed_without_repetition() -> None:
         {"a": IntDistribution(0, 2), "b": CategoricalDistribution("xy"), "c": IntDistribution(1, 2)},
         conditions={"c": Condition("b", ("y",))},
     )
-    listed = [tuple(space.decode(x).items()) for x in space.listed()]
+    listed = [tuple(space.points.decode(x).items()) for x in space.points.listed()]
     assert len(listed) == len(set(listed)) == 3 * (1 + 2)
     assert space.size == 9
 
@@ -132,7 +131,7 @@ def test_a_condition_on_a_single_valued_parent_holds_always_or_never(rng: np.ran
         {"on": CategoricalDistribution(["yes"]), "x": FloatDistribution(0, 1)},
         conditions={"x": Condition("on", ("yes",))},
     )
-    assert set(space.decode(space.sample(rng, 1)[0])) == {"on", "x"}
+    assert set(space.points.decode(space.points.sample(rng, 1)[0])) == {"on", "x"}
 
 
 def test_a_condition_may_have_values_of_results_outside_the_range(rng: np.random.Generator) -> None:
@@ -141,11 +140,11 @@ def test_a_condition_may_have_values_of_results_outside_the_range(rng: np.random
         {"layers": IntDistribution(1, 5, step=2), "y": FloatDistribution(0, 1), "z": FloatDistribution(0, 1)},
         conditions={"y": Condition("layers", (2, 5, 9), outside=True), "z": Condition("layers", (7,), outside=True)},
     )
-    for x in space.sample(rng, 50):
-        params = space.decode(x)
+    for x in space.points.sample(rng, 50):
+        params = space.points.decode(x)
         assert set(params) == ({"layers", "y"} if params["layers"] == 5 else {"layers"})
-        assert np.array_equal(space.encode(params), x, equal_nan=True)
-    assert not np.isnan(space.encode(space.plain({"layers": 7, "z": 0.5}, outside=True))).all()
+        assert np.array_equal(space.points.encode(params), x, equal_nan=True)
+    assert not np.isnan(space.points.encode(space.plain({"layers": 7, "z": 0.5}, outside=True))).all()
     with pytest.raises(ValueError, match="'y' is only active while 'layers'"):
         space.plain({"layers": 7, "y": 0.5, "z": 0.5}, outside=True)
 
@@ -215,24 +214,24 @@ WIDE = [
 def test_a_decoded_value_is_one_that_optuna_knows(distribution: BaseDistribution, u: float) -> None:
     space = Space({"p": distribution})
     for place in (u, 0.0, 1.0):
-        value = space.decode(space.snap(np.array([[place]]))[0])["p"]
+        value = space.points.decode(space.points.snap(np.array([[place]]))[0])["p"]
         internal = distribution.to_internal_repr(value)
         assert contains(distribution, value)
         assert distribution.to_external_repr(internal) == value
         space.check({"p": value})
-        assert 0.0 <= space.encode({"p": value})[0] <= 1.0
+        assert 0.0 <= space.points.encode({"p": value})[0] <= 1.0
 
 
 @pytest.mark.parametrize("distribution", WIDE, ids=str)
 def test_the_ends_of_a_range_are_themselves(distribution: BaseDistribution) -> None:
     low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
     space = Space({"p": distribution})
-    assert space.decode(np.array([0.0]))["p"] == low
-    assert space.decode(np.array([1.0]))["p"] == pytest.approx(high, rel=1e-9)
+    assert space.points.decode(np.array([0.0]))["p"] == low
+    assert space.points.decode(np.array([1.0]))["p"] == pytest.approx(high, rel=1e-9)
     if contains(distribution, high):
-        assert space.decode(np.array([1.0]))["p"] == high
-        assert space.encode({"p": high})[0] == 1.0
-    assert space.encode({"p": low})[0] == 0.0
+        assert space.points.decode(np.array([1.0]))["p"] == high
+        assert space.points.encode({"p": high})[0] == 1.0
+    assert space.points.encode({"p": low})[0] == 0.0
 
 
 MAGNITUDES = (5e-324, 1e-310, 1e-200, 1e-10, 1.0, 1e10, 1e100, 1e200, 1e308, sys.float_info.max)
@@ -250,7 +249,7 @@ def test_every_number_has_a_place_in_order_that_can_be_squared(
     space = Space({"p": distribution})
     least = 0.5 if distribution.log and isinstance(distribution, IntDistribution) else 5e-324
     values = sorted(max(value, least) if distribution.log else value for value in values)
-    points = [space.encode(space.plain({"p": value}, outside=True))[0] for value in values]
+    points = [space.points.encode(space.plain({"p": value}, outside=True))[0] for value in values]
     assert points[0] <= points[1]
     assert max(map(abs, points)) < 1e12
     for value, point in zip(values, points, strict=True):
@@ -262,13 +261,13 @@ def test_every_number_has_a_place_in_order_that_can_be_squared(
 def test_a_range_between_two_neighbouring_doubles_has_two_ends(log: bool) -> None:
     low, high = 1e300, math.nextafter(1e300, math.inf)
     space = Space({"p": FloatDistribution(low, high, log=log)})
-    assert [space.encode({"p": value})[0] for value in (low, high)] == [0.0, 1.0]
-    assert space.decode(np.array([1.0])) == {"p": high}
+    assert [space.points.encode({"p": value})[0] for value in (low, high)] == [0.0, 1.0]
+    assert space.points.decode(np.array([1.0])) == {"p": high}
 
 
 def test_whole_numbers_beyond_64_bits_have_places() -> None:
     space = Space({"p": IntDistribution(1, 10**30, log=True), "q": IntDistribution(0, 10**300)})
-    assert space.encode({"p": 10**15, "q": 10**299}) == pytest.approx([0.5, 0.1])
+    assert space.points.encode({"p": 10**15, "q": 10**299}) == pytest.approx([0.5, 0.1])
     assert math.isinf(Space({name: IntDistribution(0, 10**300) for name in "ab"}).size)
 
 
@@ -320,8 +319,8 @@ def test_wrong_conditions_are_refused(conditions: Any, message: str) -> None:
 def test_a_dict_is_a_space_and_a_space_stays_what_it_is() -> None:
     written = {"x": (0.0, 1.0), "kind": ["a", "b"], "n": IntDistribution(1, 9)}
     space = Space(written)
-    assert as_space(space) is space
-    assert as_space(written) == space
+    assert Space.of(space) is space
+    assert Space.of(written) == space
     assert space.distributions == {
         "x": FloatDistribution(0.0, 1.0),
         "kind": CategoricalDistribution(["a", "b"]),
@@ -345,7 +344,7 @@ def test_spaces_are_equal_if_all_that_is_known_about_them_is() -> None:
     assert given(**known) == given(**known) != given()
     for name in known:
         assert given(**{key: value for key, value in known.items() if key != name}) != given(**known)
-    narrow = box(given(**known), np.array([0.5, 0.0, 0.5]), 0.5)
+    narrow = given(**known).box(np.array([0.5, 0.0, 0.5]), 0.5)
     assert (narrow.conditions, narrow.feasible, narrow.optional) == (
         {"n": Condition("kind", ("a",))},
         small,
@@ -381,11 +380,12 @@ def test_the_older_kinds_of_distributions_are_read_like_the_newer_ones() -> None
     older = [UniformDistribution(0.0, 1.0), IntUniformDistribution(1, 9), DiscreteUniformDistribution(0.0, 1.0, 0.25)]
     newer = [FloatDistribution(0.0, 1.0), IntDistribution(1, 9), FloatDistribution(0.0, 1.0, step=0.25)]
     one, other = (Space({f"x{i}": each for i, each in enumerate(kinds)}) for kinds in (older, newer))
-    points = one.sample(np.random.default_rng(0), 10)
-    np.testing.assert_array_equal(points, other.sample(np.random.default_rng(0), 10))
-    assert one.decode_all(points) == other.decode_all(points)
+    points = one.points.sample(np.random.default_rng(0), 10)
+    np.testing.assert_array_equal(points, other.points.sample(np.random.default_rng(0), 10))
+    assert one.points.decode_all(points) == other.points.decode_all(points)
     middle = np.full(3, 0.5)
-    assert box(one, middle, 0.5).decode_all(points) == box(other, middle, 0.5).decode_all(points)
+    boxes = one.box(middle, 0.5), other.box(middle, 0.5)
+    assert boxes[0].points.decode_all(points) == boxes[1].points.decode_all(points)
 
 
 # ------------------------------------------------------------ laws of all spaces
@@ -394,44 +394,46 @@ def test_the_older_kinds_of_distributions_are_read_like_the_newer_ones() -> None
 def points_of(space: Space, seed: int, count: int = 8) -> np.ndarray:
     """Random points, some of which have moved."""
     rng = np.random.default_rng(seed)
-    x = space.sample(rng, count)
-    if not space.dim:
+    x = space.points.sample(rng, count)
+    if not space.points.dim:
         return x
-    moved = space.repair(space.snap(space.perturbed(x[: count // 2], np.ones(space.dim), rng)), rng)
+    moved = space.points.repair(
+        space.points.snap(space.points.perturbed(x[: count // 2], np.ones(space.points.dim), rng)), rng
+    )
     return np.vstack((moved, x[count // 2 :]))
 
 
 @given(spaces(), st.integers(0, 99))
 def test_configurations_are_written_read_and_placed(space: Space, seed: int) -> None:
     """Also at once; with canonical forms, the point is that of the configuration that stands for it."""
-    for x, params in zip(points := points_of(space, seed), space.decode_all(points), strict=True):
+    for x, params in zip(points := points_of(space, seed), space.points.decode_all(points), strict=True):
         space.check(params)
-        assert space.decode(x) == params
+        assert space.points.decode(x) == params
         values = space.values(params)
         assert space.values(space.plain(values)) == values
-        again = space.encode(params)
+        again = space.points.encode(params)
         if space.canonical is None:
             np.testing.assert_allclose(again, x, atol=1e-9)
-        np.testing.assert_allclose(space.encode(space.decode(again)), again, atol=1e-9)
-        some = space.encode_some(params)
-        assert np.isnan(some[space.dim - space.own :]).all()
+        np.testing.assert_allclose(space.points.encode(space.points.decode(again)), again, atol=1e-9)
+        some = space.points.encode_some(params)
+        assert np.isnan(some[space.points.dim - space.points.own :]).all()
 
 
 @given(spaces(finite=True))
 def test_small_spaces_are_listed_once_and_everything_drawn_is_listed(space: Space) -> None:
-    listed = [*space.listed()]
+    listed = [*space.points.listed()]
     keys = {x.tobytes() for x in listed}
     assert len(keys) == len(listed)
     assert {x.tobytes() for x in points_of(space, 0, 40)} <= keys
     if not (space.conditions or space.canonical):
         assert space.size == len(listed)
     for x in listed:
-        space.check(space.decode(x))
+        space.check(space.points.decode(x))
 
 
 @given(spaces(functions=False), st.integers(0, 99))
 def test_the_order_of_parameters_is_that_of_the_definition(space: Space, seed: int) -> None:
-    (params,) = space.decode_all(points_of(space, seed, 2)[:1])
+    (params,) = space.points.decode_all(points_of(space, seed, 2)[:1])
     assert [name for name in space.parameters if name in space.values(params)] == [*space.values(params)]
     assert [name for name in space.distributions if name in params] == [*params]
 

@@ -52,7 +52,7 @@ def replayed(study: optuna.Study, **options: Any) -> Optimizer:
 
 def assert_same(one: Optimizer, other: Optimizer) -> None:
     """Both see the same model, to the last bit."""
-    points = np.random.default_rng(0).random((8, one.space.dim))
+    points = np.random.default_rng(0).random((8, one.space.points.dim))
     (gp, warping), (gp_other, warping_other) = one.model.surrogate(), other.model.surrogate()
     assert gp.kernel.name == gp_other.kernel.name
     assert gp.kernel.values.tolist() == gp_other.kernel.values.tolist()

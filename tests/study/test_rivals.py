@@ -49,7 +49,7 @@ def test_what_is_needed_is_the_best_of_those_that_are_as_good_in_the_others(stud
     """A naive twin: for the size that is predicted, the least loss of all trainings of at most that size."""
     rivals = Rivals(study, study.trials)
     for size in (0.05, 0.3, 0.62, 0.97):
-        point = rivals.space.encode({"size": size, "rate": 0.5})
+        point = rivals.space.points.encode({"size": size, "rate": 0.5})
         expected = min(loss(t.params["size"], t.params["rate"], EPOCHS) for t in study.trials if t.values[0] <= size)
         needed = rivals.needed(point[None])
         assert needed.shape[0] == 1
@@ -58,7 +58,7 @@ def test_what_is_needed_is_the_best_of_those_that_are_as_good_in_the_others(stud
 
 def test_smaller_than_all_rivals_is_on_the_front_whatever_its_loss(study: optuna.Study) -> None:
     rivals = Rivals(study, [trial for trial in study.trials if trial.params["size"] >= 0.4])
-    needed = rivals.needed(rivals.space.encode({"size": 0.0, "rate": 0.9})[None])[0]
+    needed = rivals.needed(rivals.space.points.encode({"size": 0.0, "rate": 0.9})[None])[0]
     assert np.isinf(needed).mean() > 0.5, "as the model expects"
     assert np.isfinite(rivals.bounded(needed)).all()
 

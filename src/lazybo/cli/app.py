@@ -33,7 +33,7 @@ from lazybo.cli.settings import (
 from lazybo.cli.tune import run_plan
 from lazybo.core import codec, texts
 from lazybo.report import facts_of, figures_of, table_of, write_report
-from lazybo.space import csv_text
+from lazybo.space import Cells
 from lazybo.study import Store, options_of, paused_trials
 from lazybo.study import replay as replay_study
 from lazybo.study import resume as resume_trials
@@ -238,7 +238,7 @@ Rows = list[dict[str, Any]]
 def _csv(rows: Rows) -> bytes:
     """CSV with a header; None is an empty cell."""
     columns = list(rows[0]) if rows else ["number", "value", "state"]
-    return csv_text(columns, rows).encode(errors="backslashreplace")
+    return Cells.csv(columns, rows).encode(errors="backslashreplace")
 
 
 def _json(rows: Rows) -> bytes:

@@ -51,7 +51,7 @@ from lazybo.core import checks, codec
 from lazybo.report import facts_of
 from lazybo.run import ByHand, Goals, Measurement, check_goals, check_initial, check_initial_feasible
 from lazybo.search import Optimizer, Options
-from lazybo.space import MARK, Space, csv_text
+from lazybo.space import Cells, Space
 from lazybo.study import (
     DEFAULT_NAME,
     REMEDY,
@@ -317,10 +317,10 @@ def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, a
     names = [name for name in by_hand.space.distributions if any(name in entry.params for entry in entries)]
     # A parameter may have the name of another column.
     taken = {"number", "variance", *wanted, *result_columns(by_hand.goals)}
-    columns = {name: f"{MARK}{name}" if name in taken or name.startswith(MARK) else name for name in names}
+    columns = {name: f"{Cells.MARK}{name}" if name in taken or name.startswith(Cells.MARK) else name for name in names}
     if as_csv:
         asked = [{"number": entry.number, **{columns[n]: entry.params.get(n) for n in names}} for entry in entries]
-        console.plain(csv_text(["number", *columns.values(), *wanted], asked).rstrip("\r\n"))
+        console.plain(Cells.csv(["number", *columns.values(), *wanted], asked).rstrip("\r\n"))
         return
     if not entries:
         console.line("nothing is pending", style="dim")

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.run import TOLD, ByHand, Goals, Measurement
-from lazybo.space import MARK, csv_rows, parameter_columns, params_of, parsed
+from lazybo.space import Cells
 from lazybo.study import Store, as_given
 
 # Columns of `lazybo export` besides parameters, values and metrics.
@@ -149,8 +149,8 @@ def params_from(texts: Sequence[str], by_hand: ByHand) -> dict[str, Any]:
             raise ValueError(f"--param {text!r}: write --param NAME=VALUE, once for each parameter")
         if name not in by_hand.space.distributions:
             raise ValueError(f"there is no parameter {name!r}; this study has {sorted(by_hand.space.distributions)}")
-        cells[name] = parsed(value, by_hand.space.distributions[name])
-    return by_hand.space.plain(params_of(cells, by_hand.space.distributions, by_hand.space.stored_conditions))
+        cells[name] = by_hand.space.cells.parsed(name, value)
+    return by_hand.space.plain(by_hand.space.cells.params(cells))
 
 
 def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) -> Step:
@@ -166,7 +166,7 @@ def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) 
 
 def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
     """What a table says that the study does not know yet. All of it is validated before anything is written."""
-    rows = csv_rows(path, "the table", by_hand.space.distributions, first=2)
+    rows = by_hand.space.cells.read(path, "the table", first=2)
     table = _Table(by_hand, Store(by_hand.study).trials(), correct=correct)
     if not rows:
         raise ValueError(f"{path.name} has no row below its heading; nothing is recorded")
@@ -212,7 +212,7 @@ class _Table:
         """What a row changes."""
         columns = self._parameter_columns(cells)
         named = {name: cells[column] for name, column in columns.items()}
-        params = params_of(named, self._space.distributions, self._space.stored_conditions)
+        params = self._space.cells.params(named)
         others = {column: cell for column, cell in cells.items() if column not in columns.values()}
         number, measured = others.get("number"), self._measured(others)
         if measured is None or others.get("state") == TrialState.PRUNED.name:
@@ -230,11 +230,12 @@ class _Table:
 
     def _parameter_columns(self, cells: Mapping[str, Any]) -> dict[str, str]:
         """The columns of the parameters. A column with the name of an objective belongs to the objective."""
-        columns = parameter_columns(cells, self._space.distributions)
+        columns = self._space.cells.columns(cells)
         for name, column in columns.items():
             if column in result_columns(self._goals):
+                better = f"{Cells.MARK}{name}"
                 raise ValueError(
-                    f"the column {column!r} is a result; call the column of the parameter {name!r} {MARK + name!r}"
+                    f"the column {column!r} is a result; call the column of the parameter {name!r} {better!r}"
                 )
         return columns
 

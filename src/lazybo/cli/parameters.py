@@ -20,7 +20,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from lazybo.core import checks
 from lazybo.programs import nearest
-from lazybo.space import KINDS, Belief, Condition, Space, Structured, belief_in, belief_of, kind_of
+from lazybo.space import Belief, Condition, Space, Structured
 
 Params: TypeAlias = Mapping[str, Any]
 Value: TypeAlias = Callable[[Params], Any]
@@ -37,7 +37,7 @@ NUMBER_KEYS = ("type", "low", "high", "log", "step", "if", "belief")
 # The largest integer that a database can store.
 LARGEST = 2**63 - 1
 KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", "if", "belief")} | {
-    name: ("type", *kind.arguments(), "if") for name, kind in KINDS.items()
+    name: ("type", *kind.arguments(), "if") for name, kind in Structured.kinds.items()
 }
 
 
@@ -94,7 +94,7 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = (), beliefs: Se
             if "if" in table:
                 conditions[name] = _condition(table["if"])
             if "belief" in table:
-                expected[name] = belief_of(table["belief"], parameters[name])
+                expected[name] = Belief.of(table["belief"], parameters[name])
         except ValueError as error:
             raise ValueError(f"parameter {name!r}: {error}") from None
     plain = [name for name, each in parameters.items() if not isinstance(each, Structured)]
@@ -113,7 +113,7 @@ def _beliefs(texts: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, B
             form = "write NAME=AROUND+-DISTANCE, NAME=AROUNDxFACTOR or NAME=CHOICE:WEIGHT"
             raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}; {form}")
         try:
-            found[name] = belief_in(rest, parameters[name])
+            found[name] = Belief.parsed(rest, parameters[name])
         except ValueError as error:
             raise ValueError(f"--belief {text!r}: {error}") from None
     return found
@@ -147,8 +147,10 @@ def _parameter(table: Any) -> BaseDistribution | Structured:
     for key in table:
         if key not in KEYS[kind]:
             raise ValueError(f"unknown key {key!r}{nearest(key, KEYS[kind])}; it has {', '.join(KEYS[kind])}")
-    if kind in KINDS:
-        return kind_of({"kind": kind} | {key: value for key, value in table.items() if key not in ("type", "if")})
+    if kind in Structured.kinds:
+        return Structured.of_plain(
+            {"kind": kind} | {key: value for key, value in table.items() if key not in ("type", "if")}
+        )
     return _categorical(table) if kind == "choice" else _number(kind, table)
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from lazybo.run import (
     check_pruner,
 )
 from lazybo.search import Optimizer
-from lazybo.space import Predicate, Space
+from lazybo.space import Space
 from lazybo.study import DEFAULT_NAME, Definition, LazyPruner, LazySampler, Store, of_study, read_earlier
 
 Settings = Mapping[str, Any]
@@ -193,7 +193,7 @@ def _finite(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def keep_requirement(study: Study, feasible: Predicate | None) -> None:
+def keep_requirement(study: Study, feasible: Callable[[dict[str, Any]], bool] | None) -> None:
     """Store the expressions that must hold with the study; `lazybo ask` reads them."""
     texts = list(feasible.texts) if isinstance(feasible, Requirement) else None
     store = Store(study)

@@ -17,7 +17,6 @@ from lazybo.core import texts
 from lazybo.programs import command_line
 from lazybo.report import Advice, Facts
 from lazybo.run import DEVICE, STOPPED_KEY, describe_stop
-from lazybo.space import text_of
 from lazybo.study import REPEAT_KEY, Replayed, Store, measured_constraints, metrics_of, structured, violates
 
 COLOURS = {
@@ -155,7 +154,7 @@ def _structures_of(study: Study, trial: FrozenTrial) -> dict[str, str]:
     whole = {
         name: (kind, names) for name, (kind, names) in stored.items() if all(each in trial.params for each in names)
     }
-    return {name: text_of(kind.read([trial.params[each] for each in names])) for name, (kind, names) in whole.items()}
+    return {name: kind.text(kind.read([trial.params[each] for each in names])) for name, (kind, names) in whole.items()}
 
 
 def _command_of(study: Study, trial: FrozenTrial) -> list[str] | None:

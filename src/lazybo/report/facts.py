@@ -149,7 +149,7 @@ class ModelFacts:
     @cached_property
     def good_ranges(self) -> Ranges | None:
         """Where each parameter is good; None if nothing is recommended."""
-        if self.advice is None or not self.optimizer.space.dim:
+        if self.advice is None or not self.optimizer.space.points.dim:
             return None
         found = ranges_of(self.optimizer, self.predictors[0], self.advice.recommendation)
         return found if found.distance > 0 else None  # with one value, the model knows nothing that is worse
@@ -222,7 +222,7 @@ class Content:
 def content_of(study: Study, **limits: int) -> Content:
     """Gather all that a page of this study shows. ``limits`` are passed to `portable_model`."""
     facts = facts_of(study)
-    model = facts.model if facts.model and facts.model.optimizer.space.dim else None
+    model = facts.model if facts.model and facts.model.optimizer.space.points.dim else None
     no_model = facts.no_model.reason if facts.no_model else "No parameter can vary, so there is nothing to model."
     portable, no_explorer = None, no_model
     if model is not None:
@@ -247,7 +247,7 @@ def findings_of(content: Content) -> list[health.Finding]:
     """What all checks have found, the most important first."""
     facts, model, counts = content.facts, content.model, content.facts.counts
     ended = sum(counts[state] for state in ("complete", "pruned", "failed"))
-    dim = len(model.optimizer.space.names) if model else len({name for t in facts.trials for name in t.params})
+    dim = len(model.optimizer.space.points.names) if model else len({name for t in facts.trials for name in t.params})
     named = facts.objectives if facts.several else [""]
     found = [
         health.few_trials(len(facts.complete), dim),
@@ -273,6 +273,6 @@ def _best_points(facts: Facts, model: ModelFacts) -> Array:
     space = model.optimizer.space
     if model.advice is not None:
         known = {n: v for n, v in model.advice.recommendation.params.items() if n in space.distributions}
-        return space.encode(known)[None]
+        return space.points.encode(known)[None]
     best = [point_of(trial, space) for trial in facts.best]
-    return np.array([point for point in best if point is not None]).reshape(-1, space.dim)
+    return np.array([point for point in best if point is not None]).reshape(-1, space.points.dim)

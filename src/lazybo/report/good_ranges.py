@@ -117,8 +117,10 @@ def ranges_of(
 ) -> Ranges:
     """The ranges of a model around the recommended configuration."""
     space = optimizer.space
-    center = space.clip(space.encode({n: v for n, v in recommended.params.items() if n in space.distributions})[None])
-    drawn = space.sample(np.random.default_rng(0), SAMPLED)
+    center = space.points.clip(
+        space.points.encode({n: v for n, v in recommended.params.items() if n in space.distributions})[None]
+    )
+    drawn = space.points.sample(np.random.default_rng(0), SAMPLED)
     judge = _Judge(optimizer, predictor, center, drawn, distance)
     others = judge.candidates(center, drawn)
     found = {name: _of_parameter(judge, center[0], j, name, others) for j, name in columns_of(space)}
@@ -128,19 +130,19 @@ def ranges_of(
 @one_thread()
 def indifferent(optimizer: "Optimizer", predictors: Sequence[Predictor], centers: Array) -> set[str]:
     """The parameters of which every value is good for all objectives at points, (m, d), with the others as there."""
-    space, centers = optimizer.space, optimizer.space.clip(centers)
-    drawn = space.sample(np.random.default_rng(0), SAMPLED)
-    single, found = {name: j for j, name in columns_of(space)}, set(space.names)
+    space, centers = optimizer.space, optimizer.space.points.clip(centers)
+    drawn = space.points.sample(np.random.default_rng(0), SAMPLED)
+    single, found = {name: j for j, name in columns_of(space)}, set(space.points.names)
     for center in centers[:MOST_CENTERS]:
         judges = [_Judge(optimizer, predictor, center[None], drawn) for predictor in predictors]
-        for name in [each for each in found if not np.isnan(center[space.slices[each]]).any()]:
-            columns = space.slices[name]
+        for name in [each for each in found if not np.isnan(center[space.points.slices[each]]).any()]:
+            columns = space.points.slices[name]
             if name in single:
                 points = along(space, center, single[name])
             else:
                 points = np.repeat(center[None], len(drawn), axis=0)
                 points[:, columns] = drawn[:, columns]
-            points = space.repair(points)
+            points = space.points.repair(points)
             if any((judge.excess(points) > 0).any() for judge in judges):
                 found.discard(name)
     return found
@@ -171,7 +173,7 @@ class _Judge:
 
     def rough(self, points: Array) -> Array:
         """The same by the leading particle alone, to find points; what they are worth is for all of them to say."""
-        excess = self._predictor.posterior.leading.mean(self.space.as_rows(points)) - self._target
+        excess = self._predictor.posterior.leading.mean(self.space.points.as_rows(points)) - self._target
         return np.where(self._holds(points) >= 0.5, excess, np.inf)
 
     def chance(self, points: Array) -> Array:
@@ -180,8 +182,12 @@ class _Judge:
 
     def candidates(self, center: Array, drawn: Array) -> Array:
         """Points with promising values, the center first, then the best, (c, d)."""
-        evaluated = self.space.clip(self._predictor.posterior.X[:, : self.space.dim])
-        points = np.vstack((drawn, self.space.repair(self.space.snap(evaluated)))) if self.space.dim else drawn
+        evaluated = self.space.points.clip(self._predictor.posterior.X[:, : self.space.points.dim])
+        points = (
+            np.vstack((drawn, self.space.points.repair(self.space.points.snap(evaluated))))
+            if self.space.points.dim
+            else drawn
+        )
         return np.vstack((center, points[np.argsort(self.excess(points), kind="stable")]))
 
 
@@ -190,11 +196,11 @@ def _of_parameter(judge: _Judge, center: Array, j: int, name: str, others: Array
     known = not np.isnan(center[j])
     at_best = None
     if known:
-        line = space.repair(along(space, center, j))
+        line = space.points.repair(along(space, center, j))
         at_best = _range(space, name, line, judge.excess(line) <= 0, judge.chance(line), center[j], j)
     active = others[~np.isnan(others[:, j])][:CANDIDATES]
     free = _free_range(judge, center, j, name, active) if len(active) else None
-    return GoodRange(space.decode(center)[name] if known else None, at_best, _wider(space, name, free, at_best))
+    return GoodRange(space.points.decode(center)[name] if known else None, at_best, _wider(space, name, free, at_best))
 
 
 def _free_range(judge: _Judge, center: Array, j: int, name: str, others: Array) -> Range | None:
@@ -222,7 +228,7 @@ def _freed(judge: _Judge, j: int, places: Array, others: Array) -> tuple[Array, 
     space, rng = judge.space, np.random.default_rng(0)
 
     def tried(points: Array) -> tuple[Array, Array]:
-        points = space.repair(points, rng)
+        points = space.points.repair(points, rng)
         excess = np.full(len(points), np.inf)
         active = ~np.isnan(points[:, j])
         if active.any():
@@ -237,7 +243,7 @@ def _freed(judge: _Judge, j: int, places: Array, others: Array) -> tuple[Array, 
     active = np.isfinite(excess)
     points, excess, places = points[active], excess[active], places[active]
     for _ in range(ROUNDS if len(points) else 0):
-        moved = space.snap(space.perturbed(np.repeat(points, CHANGES, axis=0), judge.steps, rng))
+        moved = space.points.snap(space.points.perturbed(np.repeat(points, CHANGES, axis=0), judge.steps, rng))
         moved[:, j] = np.repeat(places, CHANGES)
         moved, found = tried(moved)
         top = found.reshape(len(points), -1).argmin(axis=1) + CHANGES * np.arange(len(points))
@@ -253,18 +259,18 @@ def _range(
     order = np.argsort(points[:, j], kind="stable")
     points, good, chance = points[order], good[order], chance[order]
     middle = int(np.argmin(np.abs(points[:, j] - start)))
-    if space.numeric[j]:
+    if space.points.numeric[j]:
         bad = np.flatnonzero(~good)
         first = int(bad[bad < middle].max(initial=-1)) + 1
         last = int(bad[bad > middle].min(initial=len(good))) - 1
         good = good & (np.arange(len(good)) >= first) & (np.arange(len(good)) <= last)
     if not good.any():
         return None
-    values = [space.decode(point)[name] for point in points[good]]
+    values = [space.points.decode(point)[name] for point in points[good]]
     # Levels on a logarithmic scale are crowded at its upper end.
-    widths = np.gradient(points[good, j]) if space.numeric[j] and good.sum() > 1 else None
+    widths = np.gradient(points[good, j]) if space.points.numeric[j] and good.sum() > 1 else None
     probability = float(np.average(chance[good], weights=widths))
-    if space.numeric[j]:
+    if space.points.numeric[j]:
         return Range(values[0], values[-1], (), probability)
     return Range(None, None, tuple(values), probability)
 
@@ -285,16 +291,16 @@ def _wider(space: Space, name: str, free: Range | None, at_best: Range | None) -
 
 def columns_of(space: Space) -> list[tuple[int, str]]:
     """The parameters that can be drawn along a line, each after its column; one with several columns cannot."""
-    return [(columns.start, name) for name, columns in space.slices.items() if columns.stop - columns.start == 1]
+    return [(columns.start, name) for name, columns in space.points.slices.items() if columns.stop - columns.start == 1]
 
 
 def along(space: Space, center: Array, j: int) -> Array:
     """Points along one column: all its levels, or some from end to end that include the center, (m, d)."""
     places = np.linspace(0.0, 1.0, GRID)
-    if space.levels[j] <= LEVELS or not space.numeric[j]:
-        listed = next(space.axes[name].listed()[:, 0] for column, name in columns_of(space) if column == j)
+    if space.points.levels[j] <= LEVELS or not space.points.numeric[j]:
+        listed = next(space.points.axes[name].listed()[:, 0] for column, name in columns_of(space) if column == j)
         places = listed[np.round(places * (len(listed) - 1)).astype(np.intp)]
     x = np.repeat(center[None], GRID + 1, axis=0)
     x[1:, j] = places
-    x[:, j] = space.snap(x)[:, j]
+    x[:, j] = space.points.snap(x)[:, j]
     return x[np.unique(x[:, j], return_index=True)[1]]

@@ -98,9 +98,9 @@ def equal_values(values: Sequence[float], objective: str = "") -> Finding | None
 def edges_of(space: Space, point: Array) -> dict[str, str]:
     """The parameters that are at an end of their range at a point, each with ``lower`` or ``upper``."""
     found = {}
-    for name, columns in space.slices.items():
-        place, levels = point[columns.start], space.levels[columns.start]
-        if columns.stop - columns.start > 1 or not space.numeric[columns.start] or np.isnan(place) or levels < 3:
+    for name, columns in space.points.slices.items():
+        place, levels = point[columns.start], space.points.levels[columns.start]
+        if columns.stop - columns.start > 1 or not space.points.numeric[columns.start] or np.isnan(place) or levels < 3:
             continue
         margin = 0.0 if levels <= FEW_LEVELS else EDGE
         if place <= margin or place >= 1.0 - margin:
@@ -113,7 +113,7 @@ def best_at_edge(space: Space, points: Array, importances: Sequence[Mapping[str,
     if not len(points):
         return None
     ends = [edges_of(space, point) for point in points]
-    counts = {(name, end): sum(each.get(name) == end for each in ends) for name in space.names for end in ENDS}
+    counts = {(name, end): sum(each.get(name) == end for each in ends) for name in space.points.names for end in ENDS}
     found = [
         (name, end)
         for (name, end), count in counts.items()

@@ -349,7 +349,7 @@ def _parallel(content: Content, model: ModelFacts) -> str:
         f"Each line is a trial; the strongest have the {better} {escaped(content.facts.objectives[0])}. "
         "Click one to load it into the model above."
     )
-    if len(model.optimizer.space.names) > MOST_AXES:
+    if len(model.optimizer.space.points.names) > MOST_AXES:
         lead += f" Only the {MOST_AXES} most important parameters are shown."
     chart = f'<div class="chart" data-chart="parallel" data-most="{MOST_AXES}"></div>'
     return _section("parallel", "Trials side by side", chart, lead)

@@ -37,7 +37,7 @@ from optuna.trial import FrozenTrial
 from lazybo.core import Array, one_thread, texts
 from lazybo.gp import Posterior, Process
 from lazybo.search import Optimizer, Predictor
-from lazybo.space import Space, places_of, text_of
+from lazybo.space import Space
 from lazybo.study import point_of
 
 if TYPE_CHECKING:
@@ -101,11 +101,11 @@ class _Places:
     """Where trials are: a coordinate for each parameter, None where it is not active; a position in its ``choices``."""
 
     def __init__(self, space: Space, portable: dict[str, Any]) -> None:
-        x = np.frombuffer(base64.b64decode(portable["x"]), dtype="<f8").reshape(-1, space.dim)
+        x = np.frombuffer(base64.b64decode(portable["x"]), dtype="<f8").reshape(-1, space.points.dim)
         self._space = space
         self._known = {
-            name: {x[row, space.slices[name]].tobytes(): i for i, row in enumerate(spec["rows"])}
-            for name, spec in zip(space.names, portable["parameters"], strict=True)
+            name: {x[row, space.points.slices[name]].tobytes(): i for i, row in enumerate(spec["rows"])}
+            for name, spec in zip(space.points.names, portable["parameters"], strict=True)
             if "rows" in spec
         }
 
@@ -114,7 +114,7 @@ class _Places:
         point = point_of(trial, self._space)
         if point is None:
             return None
-        parts = [(name, point[self._space.slices[name]]) for name in self._space.names]
+        parts = [(name, point[self._space.points.slices[name]]) for name in self._space.points.names]
         return [
             self._known[name].get(x.tobytes()) if name in self._known else _finite(float(x[0])) for name, x in parts
         ]
@@ -181,7 +181,7 @@ def _curves(found: "LearningCurves") -> dict[str, Any]:
 
 def _by_importance(model: "ModelFacts") -> list[int]:
     """The columns of the parameters, the most important one of any objective first."""
-    names = model.optimizer.space.names
+    names = model.optimizer.space.points.names
     largest = {name: max(each[name] for each in model.importances) for name in names}
     return sorted(range(len(names)), key=lambda column: -largest[names[column]])
 
@@ -205,7 +205,7 @@ def portable_model(
     rows = variance_rows(first, most)
     whole = rows is None
     return {
-        "parameters": [_parameter(optimizer.space, name, first) for name in optimizer.space.names],
+        "parameters": [_parameter(optimizer.space, name, first) for name in optimizer.space.points.names],
         **Predictor.widths(),
         "kernel": first.kernel.name,
         "columns": [
@@ -229,20 +229,20 @@ def _parameter(space: Space, name: str, process: Process) -> dict[str, Any]:
 
     One with structure has the values that were tried, the most promising first. Their coordinates are in ``rows`` of X.
     """
-    columns = space.slices[name]
+    columns = space.points.slices[name]
     common = {"name": name_of(name), "needs": active_if(space, name), "width": columns.stop - columns.start}
     if name in space.kinds:
-        axis = space.axes[name]
+        axis = space.points.axes[name]
         tried = process.X[:, columns]
         rows = [i for i in np.argsort(process.posterior(process.X)[0], kind="stable") if not np.isnan(tried[i, 0])]
         first = {tried[i].tobytes(): int(i) for i in reversed(rows)}
         kept = [i for i in rows if first[tried[i].tobytes()] == i]
-        values = [name_of(text_of(space.kinds[name].read(axis.decode(tried[i])))) for i in kept]
+        values = [name_of(space.kinds[name].text(space.kinds[name].read(axis.decode(tried[i])))) for i in kept]
         return {**common, "kind": "choice", "choices": values, "rows": [int(i) for i in kept]}
     distribution = space.distributions[name]
     if isinstance(distribution, CategoricalDistribution):
         return {**common, "kind": "choice", "choices": [name_of(each) for each in distribution.choices]}
-    levels = float(space.axes[name].levels)
+    levels = float(space.points.axes[name].levels)
     return {
         **common,
         "kind": "whole" if isinstance(distribution, IntDistribution) else "number",
@@ -259,8 +259,10 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     needs = []
     while name in space.conditions:
         condition = space.conditions[name]
-        if condition.parent in space.names:  # a parent with one value always has it
-            needs.append((space.names.index(condition.parent), [place for (place,) in places_of(space, condition)]))
+        if condition.parent in space.points.names:  # a parent with one value always has it
+            needs.append(
+                (space.points.names.index(condition.parent), [place for (place,) in space.points.places(condition)])
+            )
         name = condition.parent
     return needs
 
@@ -320,7 +322,7 @@ def widening(predictor: Predictor, rows: NDArray[np.intp]) -> float:
     part = Process(process.kernel, process.noise)
     targets = np.where(np.isnan(process.targets[rows]), 0.0, process.targets[rows])
     part.append(process.X[rows], targets, variance=process.known_variances[rows])
-    points = space.as_rows(space.sample(np.random.default_rng(0), SAMPLE))
+    points = space.points.as_rows(space.points.sample(np.random.default_rng(0), SAMPLE))
     whole, less = process.posterior(points).variance, part.posterior(points).variance
     return float(np.median(np.sqrt(less / np.maximum(whole, predictor.widths()["minDeviation"] ** 2))) - 1.0)
 

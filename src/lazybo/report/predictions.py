@@ -5,7 +5,7 @@ its predictions.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 from lazybo.core import Array, checks, one_thread, texts
 from lazybo.report.good_ranges import Ranges, along, columns_of, ranges_of
 from lazybo.search import Contender, Optimizer, Prediction, Predictor, Recommendation
-from lazybo.space import Feasibility, Predicate, Space
+from lazybo.space import FeasibleSet, Space
 from lazybo.study import (
     Store,
     StudyModel,
@@ -75,15 +75,15 @@ def importances(study: Study, predictor: Predictor | None = None) -> dict[str, f
     """
     predictor = predictor or predictor_of(study)
     space, posterior, rng = predictor.space, predictor.posterior, np.random.default_rng(0)
-    if space.dim == 0:
+    if space.points.dim == 0:
         return {}
-    x, other = space.sample(rng, SAMPLE), space.sample(rng, SAMPLE)
+    x, other = space.points.sample(rng, SAMPLE), space.points.sample(rng, SAMPLE)
     mean = posterior.mean(x)
     effects = {}
-    for name, columns in space.slices.items():
+    for name, columns in space.points.slices.items():
         moved = x.copy()
         moved[:, columns] = other[:, columns]
-        effects[name] = float(np.mean((posterior.mean(space.repair(moved, rng)) - mean) ** 2)) / 2
+        effects[name] = float(np.mean((posterior.mean(space.points.repair(moved, rng)) - mean) ** 2)) / 2
     total = sum(effects.values()) or 1.0
     return {name: effect / total for name, effect in sorted(effects.items(), key=lambda item: -item[1])}
 
@@ -113,26 +113,26 @@ class Slice:
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
     optimizer = model_for(study).optimizer
-    if optimizer.space.dim == 0:
+    if optimizer.space.points.dim == 0:
         return []
     predictor = optimizer.model.predictor()
     space, every = optimizer.space, Store(study).trials()
     best, point = _center(study, every, space)
-    center = space.clip(point[None])[0]
+    center = space.points.clip(point[None])[0]
     trials, bounded = complete_trials(every), bool(constraints_of(every))
     kept = {trial.number for trial in feasible_trials(every)}
     found = []
     for j, name in columns_of(space):
         if math.isnan(center[j]):
             continue
-        x = space.repair(along(space, center, j))
+        x = space.points.repair(along(space, center, j))
         expected = predictor.predictions(x)
-        configurations = [space.decode(row) for row in x]
+        configurations = [space.points.decode(row) for row in x]
         with_it = [trial for trial in trials if name in trial.params]
         found.append(
             Slice(
                 name,
-                choice=not space.numeric[j],
+                choice=not space.points.numeric[j],
                 log=bool(getattr(space.distributions[name], "log", False)),
                 places=[params[name] for params in configurations],
                 middle=[each.value for each in expected],
@@ -174,8 +174,10 @@ def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
     space = model_for(study).optimizer.space
     trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
-    lines = space.clip(np.array([space.encode(trial.params) for trial in trials]).reshape(len(trials), space.dim))
-    scale = np.where(space.numeric, 1.0, np.maximum(space.levels - 1, 1.0))
+    lines = space.points.clip(
+        np.array([space.points.encode(trial.params) for trial in trials]).reshape(len(trials), space.points.dim)
+    )
+    scale = np.where(space.points.numeric, 1.0, np.maximum(space.points.levels - 1, 1.0))
     columns, names = [j for j, _ in columns_of(space)], [name for _, name in columns_of(space)]
     distributions = [space.distributions[name] for name in names]
     return Coordinates(names, distributions, (lines / scale)[:, columns], [_value(trial) for trial in trials])
@@ -214,7 +216,7 @@ def ranges(study: Study, *, distance: float | None = None) -> Ranges:
 # ---------------------------------------------------------------------- recommendation
 
 
-def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendation:
+def recommend(study: Study, *, feasible: Callable[[dict[str, Any]], bool] | None = None) -> Recommendation:
     """The configuration of a study to use: the completed trial with the best posterior mean.
 
     Under noise the best value may be the luckiest one; the posterior mean also uses the values around each trial. Works
@@ -230,7 +232,7 @@ def recommend(study: Study, *, feasible: Predicate | None = None) -> Recommendat
     if feasible is not None:
         space = predictor.space
         checked = space.changed(feasible=feasible)
-        holds = Feasibility(checked, feasible).holds
+        holds = FeasibleSet(checked, feasible).contains.holds
         trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
         if not trials:
             raise ValueError(

@@ -222,10 +222,10 @@ class ByHand:
         if not params.keys() <= theirs.keys():
             return False
         try:
-            given, known = (self.space.encode(each) for each in ({**theirs, **params}, theirs))
+            given, known = (self.space.points.encode(each) for each in ({**theirs, **params}, theirs))
         except ValueError:  # a choice that the space does not have
             return False
-        numeric = self.space.numeric
+        numeric = self.space.points.numeric
         close = np.allclose(given[numeric], known[numeric], rtol=0, atol=ROUNDING, equal_nan=True)
         return bool(close and np.array_equal(given[~numeric], known[~numeric], equal_nan=True))
 

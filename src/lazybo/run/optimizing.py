@@ -33,7 +33,7 @@ from lazybo.run.trial import Reporter
 from lazybo.run.warm_start import check_initial, check_initial_feasible, known_results
 from lazybo.run.worker import Steps
 from lazybo.search import Optimizer, Options
-from lazybo.space import Space, Undeclared, as_space
+from lazybo.space import Space
 from lazybo.study import (
     DEFAULT_NAME,
     SECONDS,
@@ -165,9 +165,9 @@ def optimize(
     defines = space is None
     if space is None:
         _check_undeclared(limits, warm_start, max_steps)
-        space = Undeclared()
+        space = Space.undeclared()
     else:
-        space = _with_beliefs(as_space(space), options)
+        space = _with_beliefs(Space.of(space), options)
         options = replace(options, beliefs=space.beliefs)
     earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME, goals.names)
     options = replace(options, earlier=earlier)
@@ -260,7 +260,7 @@ def _call(objective: Callable[..., Any], space: Space) -> Call:
     """How to call an objective over this space. A `Call` is used as it is."""
     if isinstance(objective, Call):
         return objective
-    if isinstance(space, Undeclared):
+    if not space.declared:
         return defining_call(objective)
     if isinstance(objective, KFold):
         return call_of(objective.objective, space.parameters, space.conditions, folds=True)

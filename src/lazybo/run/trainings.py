@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.core import Direction, checks
 from lazybo.run.next_trial import RESUMED, Bracket, bracket_for
-from lazybo.space import contains
+from lazybo.space import Space
 from lazybo.study import (
     Entry,
     LazyPruner,
@@ -69,7 +69,7 @@ class Trainings:
         """Note a configuration, and extend the space to it."""
         self._configs[key] = {name: _plain(value) for name, value in config.items()}
         for name, value in self._configs[key].items():
-            if name not in self._space or not contains(self._space[name], value):
+            if name not in self._space or not Space({name: self._space[name]}).allows(name, value):
                 self._space[name] = _guessed([each[name] for each in self._configs.values() if name in each])
 
     def report(self, key: str, step: int, value: float, *, can_pause: bool) -> Verdict:

@@ -21,7 +21,7 @@ from optuna.study import Study
 
 from lazybo.run import plain
 from lazybo.run.devices import Claim, Devices
-from lazybo.space import allowed_values
+from lazybo.space import in_words
 from lazybo.study import KIND_KEY, MAX_STORED
 
 # The attributes of a trial that say where it ran.
@@ -224,7 +224,7 @@ class Trial(optuna.trial.Trial):
         """The value of a parameter with structure; a kind that contradicts the space is a `SpaceError`."""
         value = self._chosen(name)
         if self.space and self.space[name] != kind:
-            raise SpaceError(f"{kind} contradicts the space, where {name!r} is {allowed_values(self.space[name])}")
+            raise SpaceError(f"{kind} contradicts the space, where {name!r} is {in_words(self.space[name])}")
         return value
 
     def _chosen(self, name: str) -> Any:
@@ -265,8 +265,8 @@ class DefiningTrial(Trial):
         earlier = self._defined.setdefault(name, distribution)
         if earlier != distribution:
             raise ValueError(
-                f"this trial asks for {name!r} twice, for {allowed_values(earlier)} and then for "
-                f"{allowed_values(distribution)}; use another name for one of them"
+                f"this trial asks for {name!r} twice, for {in_words(earlier)} and then for "
+                f"{in_words(distribution)}; use another name for one of them"
             )
         value = distribution.to_external_repr(self._reporter.suggest(self._number, name, distribution))
         self._params[name] = value
@@ -300,7 +300,7 @@ def _contradiction(study: Study, name: str, distribution: BaseDistribution) -> s
             check_distribution_compatibility(earlier, distribution)
         except ValueError:
             return (
-                f"{name!r} is {allowed_values(distribution)} here, but {allowed_values(earlier)} in trial "
+                f"{name!r} is {in_words(distribution)} here, but {in_words(earlier)} in trial "
                 f"{trial.number}: in all trials of a study it must be the same kind of number or have the same "
                 "choices; use another name"
             )
@@ -352,7 +352,7 @@ def check_choices(space: Mapping[str, Any], name: str, choices: Sequence[Any] | 
 def _compare(given: Any, kind: type[BaseDistribution], asked: BaseDistribution | None, written: str, name: str) -> None:
     if not isinstance(given, kind) or (asked is not None and not _same(given, asked)):
         raise SpaceError(
-            f"{written} contradicts the space, where {name!r} is {allowed_values(given)}; write the same in both, or "
+            f"{written} contradicts the space, where {name!r} is {in_words(given)}; write the same in both, or "
             f"use trial.params[{name!r}]"
         )
 

@@ -10,7 +10,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.search import Optimizer
-from lazybo.space import MARK, Space, csv_rows, frame_rows, is_empty, is_frame, parameter_columns, params_of
+from lazybo.space import Cells, Space
 from lazybo.study import as_given
 
 if TYPE_CHECKING:
@@ -36,17 +36,17 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
     if isinstance(source, FrozenTrial):
         return _from_trials([source], space, "the trials")
     if isinstance(source, str | Path):
-        return _from_rows(csv_rows(source, "the table to start from", space.distributions).values(), space)
-    if is_frame(source):
+        return _from_rows(space.cells.read(source, "the table to start from").values(), space)
+    if Cells.is_frame(source):
         try:
-            return _from_rows(frame_rows(source), space)
+            return _from_rows(Cells.of_frame(source), space)
         except TypeError:  # a pandas column, for example
             raise _no_source(source) from None
     if isinstance(source, Iterable) and not isinstance(source, Mapping | bytes):
         items = list(source)
         if items and all(isinstance(item, FrozenTrial) for item in items):
             return _from_trials(items, space, "the trials")
-        if any(isinstance(item, Study | FrozenTrial | str | Path) or is_frame(item) for item in items):
+        if any(isinstance(item, Study | FrozenTrial | str | Path) or Cells.is_frame(item) for item in items):
             return [result for item in items for result in known_results(item, space, direction)]
         return _from_rows(items, space)
     raise _no_source(source)
@@ -116,7 +116,7 @@ def _state(row: Any, space: Space) -> str | None:
     """The state of a trial in Optuna's tables; None in others."""
     if not isinstance(row, Mapping) or "state" not in row:
         return None
-    if "state" in parameter_columns(row, space.distributions).values():
+    if "state" in space.cells.columns(row).values():
         return None
     state = row["state"]
     return state.name if isinstance(state, TrialState) else str(state).removeprefix("TrialState.")
@@ -126,13 +126,13 @@ def _split(row: Any, space: Space) -> Known:
     """A row as parameters and value."""
     if isinstance(row, Mapping):
         row = space.store(row)
-        columns = parameter_columns(row, space.distributions)
+        columns = space.cells.columns(row)
         for name in ("value", *space.distributions):
             there = name in columns or (name == "value" and name in row)
             if not there and name not in space.stored_conditions:
                 raise ValueError(f"there is no {name!r}, only {sorted(map(str, row))}")
         if columns.get("value") == "value":
-            raise ValueError(f"the column 'value' is the result; call the parameter's column {MARK + 'value'!r}")
+            raise ValueError(f"the column 'value' is the result; call the parameter's column {Cells.MARK + 'value'!r}")
         cells: Mapping[str, Any] = {name: row[column] for name, column in columns.items()}
         value = row["value"]
     elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
@@ -143,7 +143,7 @@ def _split(row: Any, space: Space) -> Known:
         )
     if isinstance(value, str | bytes):
         raise ValueError(f"the value must be a number, not {value!r}")
-    return params_of(cells, space.distributions, space.stored_conditions), None if is_empty(value) else float(value)
+    return space.cells.params(cells), None if Cells.is_empty(value) else float(value)
 
 
 # ------------------------------------------------- initial configurations
@@ -202,6 +202,6 @@ def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
                 )
             known[condition.parent], name = condition.values[0], condition.parent
     # Raises ValueError if no values of the other parameters make this a configuration of the space.
-    space.complete(known, np.full(space.dim, np.nan), np.random.default_rng(0))
+    space.complete(known, np.full(space.points.dim, np.nan), np.random.default_rng(0))
     distributions = {name: space.distributions[name] for name in known}
     return {name: d.to_external_repr(d.to_internal_repr(known[name])) for name, d in distributions.items()}

@@ -22,7 +22,7 @@ from lazybo.search.models import Models
 from lazybo.search.output import Learning
 from lazybo.search.records import Index, Records
 from lazybo.search.results import Result, State
-from lazybo.space import MAX_LISTED, FeasibleSet, Space, sobol
+from lazybo.space import FeasibleSet, Space
 
 # How many random points are drawn before the remaining points of a nearly exhausted space are listed.
 RANDOM_TRIES = 64
@@ -127,13 +127,13 @@ class Search:
     def uses_model(self, seed: int) -> bool:
         """Whether the next point is a maximum of the acquisition, not a startup point or the only one that is left."""
         is_startup = len(self.records) < self.n_startup or self.records.n_complete == 0
-        return self.space.dim > 0 and not is_startup and self._remaining(seed) != 1
+        return self.space.points.dim > 0 and not is_startup and self._remaining(seed) != 1
 
     @one_thread()
     def choose(self, seed: int, number: int, count: int) -> list[Array]:
         """At least one and at most ``count`` points; the first one is the suggestion with this ``number``."""
         rng = np.random.default_rng((seed, number))
-        if self.space.dim == 0:
+        if self.space.points.dim == 0:
             return [np.zeros(0)]
         if len(self.records) < self.n_startup or self.records.n_complete == 0:
             point = self._startup_point(seed, number)
@@ -165,7 +165,7 @@ class Search:
     def _same_choice(self, best: Index, rng: np.random.Generator) -> Predicate | None:
         """A function that tells which points make the same choice as the best row, for a parameter drawn at random."""
         starts = self.models.objectives[0].fitted.kernel.coordinates.start.tolist()
-        columns = zip(starts, self.space.columns, strict=True)
+        columns = zip(starts, self.space.points.columns, strict=True)
         incumbent = self.records.points(best[:1]).reshape(-1)  # empty if there is no best row
         choices = [j for j, column in columns if len(incumbent) and column.categories and not np.isnan(incumbent[j])]
         if not choices:
@@ -182,9 +182,9 @@ class Search:
         count: int,
         barred: Predicate | None = None,
     ) -> list[Maximum]:
-        incumbents, taken = self.space.clip(self.records.points(rows)), self._taken(seed, self._kernel())
-        if self.space.believed is not None:
-            expected = believed_points(self.space, rng.random((BELIEVED_CENTERS, self.space.draws)))
+        incumbents, taken = self.space.points.clip(self.records.points(rows)), self._taken(seed, self._kernel())
+        if self.space.points.believed is not None:
+            expected = self.space.points.expected(rng.random((BELIEVED_CENTERS, self.space.points.draws)))
             incumbents = np.vstack((incumbents, expected))
         return find_maxima(
             surface,
@@ -193,7 +193,7 @@ class Search:
             taken if barred is None else lambda points: taken(points) | barred(points),
             rng,
             max(STARTS, 2 * count),
-            None if self.feasible is None else self.feasible.contains,
+            self.feasible,
         )
 
     @one_thread()
@@ -208,7 +208,7 @@ class Search:
         rows, _ = now.denoised()
         rows = rows[self.records.feasible(forecasts=True)[rows]]
         incumbents = self.records.points(rows[self.models.inside(rows, INCUMBENTS)[:INCUMBENTS]])
-        centers = np.vstack((self.space.clip(incumbents[:BEST_CENTERS]), *(x[None] for x in found)))
+        centers = np.vstack((self.space.points.clip(incumbents[:BEST_CENTERS]), *(x[None] for x in found)))
         near = [around(self.space, centers, now.posterior.ranges, rng)[0] for _ in range(ROUNDS)]
         points = np.vstack((*(x[None] for x in found), *near, self.models.pool_points(seed)))
         points = np.unique(points, axis=0)
@@ -223,7 +223,7 @@ class Search:
         """
         points = self.records.points(rows)
         points = points[~self._near_pending(points, self._kernel())]
-        whole = self.space.repair(self.space.clip(points))
+        whole = self.space.points.repair(self.space.points.clip(points))
         for point, suggestible in zip(points, whole, strict=True):
             allowed = self.feasible is None or bool(self.feasible.contains(suggestible[None])[0])
             if allowed and np.array_equal(point, suggestible, equal_nan=True):
@@ -233,7 +233,7 @@ class Search:
     def _startup_point(self, seed: int, number: int) -> Array | None:
         if self._earlier and number != CONTROL and number < len(self._first_points()):
             return self._first_points()[number]
-        if self.space.believed is not None and number % 2 == 0:
+        if self.space.points.believed is not None and number % 2 == 0:
             expected = self._believed_point(seed, number)
             if expected is not None:
                 return expected
@@ -249,7 +249,9 @@ class Search:
                 for earlier in self._earlier
                 for task in earlier.tasks
             ]
-            candidates = np.unique(self.space.repair(self.space.snap(self.space.clip(np.vstack(best)))), axis=0)
+            candidates = np.unique(
+                self.space.points.repair(self.space.points.snap(self.space.points.clip(np.vstack(best)))), axis=0
+            )
             if self.feasible is not None:
                 candidates = candidates[self.feasible.contains(candidates)]
             self._portfolio = EarlierTasks.portfolio(self._earlier, candidates, PORTFOLIO)
@@ -258,9 +260,9 @@ class Search:
     def _believed_point(self, seed: int, number: int) -> Array | None:
         """A point where the beliefs expect the optimum, the first where they do most; None if it is not feasible."""
         rng = np.random.default_rng((seed, number, BELIEVED_TRIES))
-        u = sobol(self.space.draws, np.random.default_rng(seed), number + 1)[number:]
-        u = np.vstack((u, rng.random((BELIEVED_TRIES if self.feasible is not None else 0, self.space.draws))))
-        points = believed_points(self.space, u, most=number == 0)
+        u = self.space.points.sobol(np.random.default_rng(seed), number + 1)[number:]
+        u = np.vstack((u, rng.random((BELIEVED_TRIES if self.feasible is not None else 0, self.space.points.draws))))
+        points = self.space.points.expected(u, most=number == 0)
         feasible = points if self.feasible is None else points[self.feasible.contains(points)]
         return feasible[0] if len(feasible) else None
 
@@ -305,7 +307,7 @@ class Search:
     def random_point(self, seed: int, rng: np.random.Generator) -> Array:
         """A random point that is not taken, if there is one. In a small space the remaining points are listed."""
         if self.feasible is None:
-            points = self.space.sample(rng, RANDOM_TRIES)
+            points = self.space.points.sample(rng, RANDOM_TRIES)
         else:
             points = self.feasible.spread(seed, rng, RANDOM_TRIES)
         free = points[~self._taken(seed)(points)]
@@ -314,20 +316,11 @@ class Search:
         if self.feasible is not None:
             listed = self.feasible.everything(seed)
             left = list(listed[~self.records.contain(listed)])
-        elif self.space.size > MAX_LISTED:
+        elif not self.space.is_small:
             left = []
         else:
-            left = [x for x in self.space.listed() if not self.records.contain(x)[0]]
+            left = [x for x in self.space.points.listed() if not self.records.contain(x)[0]]
         return left[int(rng.integers(len(left)))] if left else points[0]
-
-
-def believed_points(space: Space, u: Array, *, most: bool = False) -> Array:
-    """Points drawn from the beliefs by uniform numbers, (n, draws), the first with the most likely values if asked."""
-    assert space.believed is not None
-    drawn = space.believed.as_uniform(u)
-    if most:
-        drawn[:1] = space.believed.as_uniform(u[:1], most=True)
-    return space.from_uniform(drawn)
 
 
 def startup_point(space: Space, seed: int, number: int) -> Array:
@@ -336,8 +329,8 @@ def startup_point(space: Space, seed: int, number: int) -> Array:
     With many parameters the first point is in the middle, except for its choices. A random point of a cube is √2 times
     as far from another one as from the middle, so that the middle is the better guess of where the optimum is.
     """
-    point = space.spread(np.random.default_rng(seed), number + 1)[number]
-    if number > 0 or space.dim <= FEW_PARAMETERS:
+    point = space.points.spread(np.random.default_rng(seed), number + 1)[number]
+    if number > 0 or space.points.dim <= FEW_PARAMETERS:
         return point
-    middle = np.where(space.numeric & ~np.isnan(point), 0.5, point)
-    return space.snap(middle[None])[0]
+    middle = np.where(space.points.numeric & ~np.isnan(point), 0.5, point)
+    return space.points.snap(middle[None])[0]

@@ -25,7 +25,7 @@ from optuna.trial import TrialState
 
 from lazybo.core import Array, Direction, checks
 from lazybo.gp import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Kernel, Priors, Task, Warping
-from lazybo.space import Space, frame_rows, is_frame
+from lazybo.space import Cells, Space
 
 _logger = logging.getLogger("lazybo")
 
@@ -71,7 +71,7 @@ class EarlierStudy:
             return source
         if isinstance(source, Study):
             return cls._of_study(source, len(directions), names)
-        rows = frame_rows(source) if is_frame(source) else source
+        rows = Cells.of_frame(source) if Cells.is_frame(source) else source
         if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
             raise ValueError(
                 "each of earlier must be a study, a data frame or a list of dicts with the parameters and 'value', not "
@@ -200,11 +200,15 @@ def _cells(row: Mapping[Any, Any]) -> dict[str, Any]:
 def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
     """Usable results of earlier studies; the log says what was left out."""
     missing = [_missing(study, space) for study in studies]
-    unknown = {name for name in space.names if sum(name in each for each in missing) * 2 > len(studies)}
+    unknown = {name for name in space.points.names if sum(name in each for each in missing) * 2 > len(studies)}
     names: list[str] = []
     points: list[Array] = []
     values: list[Array] = []
-    middle = space.decode(space.repair(np.where(space.numeric, 0.5, 0.0)[None])[0]) if space.dim else {}
+    middle = (
+        space.points.decode(space.points.repair(np.where(space.points.numeric, 0.5, 0.0)[None])[0])
+        if space.points.dim
+        else {}
+    )
     for study, lacks in zip(studies, missing, strict=True):
         if lacks - unknown:
             lacking = ", ".join(map(repr, sorted(lacks - unknown)))
@@ -219,26 +223,26 @@ def fitting(studies: Sequence[EarlierStudy], space: Space) -> Fitting:
         names.append(study.name)
         points.append(np.array([fits[i] for i in rows]))
         values.append(np.array([study.values[i] for i in rows]))
-    without = np.zeros(space.dim, dtype=bool)
+    without = np.zeros(space.points.dim, dtype=bool)
     for name in unknown:
-        without[space.slices[name]] = True
+        without[space.points.slices[name]] = True
     return Fitting(names, points, values, without)
 
 
 def _missing(study: EarlierStudy, space: Space) -> set[str]:
     """The parameters of the space that no configuration of a study has."""
     seen = {name for configuration in study.configurations for name in configuration}
-    return {name for name in space.names if not seen.issuperset(space.stored[name])}
+    return {name for name in space.points.names if not seen.issuperset(space.stored[name])}
 
 
 def _point(params: Mapping[str, Any], space: Space, unknown: set[str], middle: Mapping[str, Any]) -> Array | None:
     """The point of a configuration of another space, (d,); None if it has none here."""
-    varying = {each for name in space.names if name not in unknown for each in space.stored[name]}
+    varying = {each for name in space.points.names if name not in unknown for each in space.stored[name]}
     known = {name: _as_choice(value, space.distributions[name]) for name, value in params.items() if name in varying}
-    constants = {name: middle[name] for name in space.parameters if name not in space.names and name in middle}
+    constants = {name: middle[name] for name in space.parameters if name not in space.points.names and name in middle}
     filled = {each: middle[each] for name in unknown for each in space.stored[name] if each in middle}
     try:
-        return space.encode(space.plain({**constants, **filled, **known}, outside=True))
+        return space.points.encode(space.plain({**constants, **filled, **known}, outside=True))
     except (ValueError, TypeError, OverflowError):
         return None
 
@@ -278,9 +282,9 @@ def tasks_of(
     studies: Sequence[EarlierStudy], space: Space, objectives: int, kernel: str | Kernel | None, priors: Priors | None
 ) -> list[EarlierTasks | None]:
     """What earlier studies say about each objective."""
-    if not studies or space.dim == 0:
+    if not studies or space.points.dim == 0:
         return [None] * objectives
-    fits, start = fitting(studies, space), Kernel.chosen(kernel, space.columns)
+    fits, start = fitting(studies, space), Kernel.chosen(kernel, space.points.columns)
     every = [fits.tasks(objective) for objective in range(objectives)]
     return [EarlierTasks(tasks, start, priors or Priors(), fits.unknown) if tasks else None for tasks in every]
 

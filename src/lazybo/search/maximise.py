@@ -32,7 +32,7 @@ from lazybo.core import Array
 from lazybo.gp import Components, Kernel, Posterior
 from lazybo.search.acquisition import Joint, averaged
 from lazybo.search.records import Index
-from lazybo.space import Feasibility, Space
+from lazybo.space import FeasibleSet, Space
 
 POOL_CENTERS = 6
 BEST_CENTERS = 4
@@ -148,7 +148,7 @@ def find_maxima(
     taken: Callable[[Array], NDArray[np.bool_]],
     rng: np.random.Generator,
     starts: int = STARTS,
-    feasible: Feasibility | None = None,
+    feasible: FeasibleSet | None = None,
 ) -> list[Maximum]:
     """The distinct local maxima of an acquisition among points that are not taken, best first.
 
@@ -173,20 +173,20 @@ def find_maxima(
     start, center = candidates[chosen], center[chosen]
     u = start
     # The optimum may be elsewhere for another choice: if there are choices too, run BFGS again after the moves.
-    for _ in range(2 if space.numeric.any() and not space.numeric.all() else 1):
-        if space.numeric.any():
-            free = space.free(u)
+    for _ in range(2 if space.points.numeric.any() and not space.points.numeric.all() else 1):
+        if space.points.numeric.any():
+            free = space.points.free(u)
             u = climb(field.gradient, u, center, free, ranges, _limits(space, border, free))
-            u = space.repair(space.snap(u), rng)
+            u = space.points.repair(space.points.snap(u), rng)
         u = move_discrete(space, value, u, center, rng)
     if border is not None:
         u = border.followed(value, field.gradient, u, center)
     # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
     # Decoded and encoded again, points equal those of their configurations to the last bit.
-    u = np.array([space.encode(space.decode(row)) for row in u[~taken(u)]]).reshape(-1, space.dim)
+    u = np.array([space.points.encode(space.points.decode(row)) for row in u[~taken(u)]]).reshape(-1, space.points.dim)
     if feasible is not None:
-        u = u[feasible(u)]  # settling may have moved a point over the border, by a rounding error
+        u = u[feasible.contains(u)]  # settling may have moved a point over the border, by a rounding error
     return _distinct(kernel, u, surface.exact(u))
 
 
@@ -196,7 +196,7 @@ def _limits(space: Space, border: "Border | None", free: NDArray[np.bool_]) -> C
         return None if border is None else border.shortened
 
     def limited(start: Array, end: Array) -> Array:
-        there = space.project(end, free)
+        there = space.points.project(end, free)
         return there if border is None else border.shortened(start, there)
 
     return limited
@@ -220,9 +220,9 @@ def _apart(kernel: Kernel, z: Array, count: int) -> list[int]:
 def around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator) -> tuple[Array, Index]:
     """The centers and new candidates around each; and the index of the center that each belongs to."""
     center = np.repeat(np.arange(len(centers)), CANDIDATES_PER_CENTER)
-    u = space.perturbed(centers[center], ranges, rng)
+    u = space.points.perturbed(centers[center], ranges, rng)
     u[::CANDIDATES_PER_CENTER] = centers
-    return space.repair(space.snap(u), rng), center
+    return space.points.repair(space.points.snap(u), rng), center
 
 
 def _best_of_each(values: Array, center: Index, count: int) -> Index:
@@ -343,20 +343,19 @@ def move_discrete(
     rng: np.random.Generator,
 ) -> Array:
     """Hill climbing over integers and choices: move each point to its best neighbour as long as that is better."""
-    if np.isinf(space.levels).all() and not space.kinds:
+    if np.isinf(space.points.levels).all() and not space.kinds:
         return u
     u = u.copy()
     active = np.ones(len(u), dtype=bool)
     best = value(u, center)
     for _ in range(DISCRETE_ROUNDS):
-        none = np.zeros((0, space.dim))
-        groups = [space.neighbours(x, u, rng) if on else none for x, on in zip(u, active, strict=True)]
-        owner = np.repeat(np.arange(len(u)), [len(group) for group in groups])
+        (moving,) = np.nonzero(active)
+        moves, owner = space.points.neighbours(u[moving], u, rng)
         if len(owner) == 0:
             break
-        moves = np.vstack(groups)
+        owner = moving[owner]
         values = value(moves, center[owner])
-        for i in np.flatnonzero(active):
+        for i in moving:
             mine = np.flatnonzero(owner == i)
             top = mine[np.argmax(values[mine])] if len(mine) else -1
             active[i] = len(mine) > 0 and values[top] > best[i]
@@ -374,9 +373,9 @@ class Border:
     there the search continues with random steps that the slope favours, shortened to the border if they end outside.
     """
 
-    def __init__(self, space: Space, feasible: Feasibility, ranges: Array, rng: np.random.Generator) -> None:
+    def __init__(self, space: Space, feasible: FeasibleSet, ranges: Array, rng: np.random.Generator) -> None:
         self._space = space
-        self._feasible = feasible
+        self._feasible = feasible.contains
         self._scale = np.minimum(ranges, 1.0)
         self._rng = rng
         self._met: NDArray[np.bool_] | None = None  # which starts have met the border
@@ -384,7 +383,7 @@ class Border:
     def pulled_back(self, centers: Array, candidates: Array) -> Array:
         """Candidates that are not feasible, pulled towards their centers until they are, (m, d)."""
         u = self._feasible.shortened(centers, candidates, ROUGH)
-        return self._space.repair(self._space.snap(u), self._rng)
+        return self._space.points.repair(self._space.points.snap(u), self._rng)
 
     def shortened(self, start: Array, end: Array) -> Array:
         """The ends of the steps of `climb`, shortened to the border."""
@@ -414,7 +413,7 @@ class Border:
             steps = self._steps(gradient(x, at)[1] * self._scale) * length[:, None, None]
             start = np.repeat(x, k, axis=0)
             end = start + self._scale * steps.reshape(start.shape)
-            end = np.where(self._space.numeric & ~np.isnan(start), np.clip(end, 0.0, 1.0), start)
+            end = np.where(self._space.points.numeric & ~np.isnan(start), np.clip(end, 0.0, 1.0), start)
             there = self.pulled_back(start, end)
             values = value(there, np.repeat(at, k)).reshape(-1, k)
             top = np.argmax(values, axis=1)

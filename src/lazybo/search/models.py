@@ -180,7 +180,7 @@ class Models:
         models = [each.current() for each in self.constraints.values()]
         if not models:
             return np.ones(len(points))
-        rows = self._space.as_rows(points)
+        rows = self._space.points.as_rows(points)
         chances = [averaged(feasibility([each.threshold]), [each.posterior.components(rows)]) for each in models]
         return np.exp(np.sum(chances, axis=0))
 
@@ -190,11 +190,11 @@ class Models:
         Results that were observed may lie outside. Later rows may be left out once there are ``enough``.
         """
         everything = np.arange(len(rows))
-        if self._feasible is None or self._space.dim == 0:
+        if self._feasible is None or self._space.points.dim == 0:
             return everything
         kept = everything[:0]
         for count in (len(rows) if enough is None else 4 * enough, len(rows)):
-            points = self._space.clip(self._records.points(rows[:count]))
+            points = self._space.points.clip(self._records.points(rows[:count]))
             kept = np.flatnonzero(self._feasible.contains(points))
             if enough is None or len(kept) >= enough:
                 break
@@ -233,7 +233,7 @@ class Models:
 
     def _belief(self) -> Term | None:
         """What the beliefs add to the acquisition."""
-        believed, weight = self._space.believed, BELIEF_WEIGHT / max(self._records.n_complete, 1)
+        believed, weight = self._space.points.believed, BELIEF_WEIGHT / max(self._records.n_complete, 1)
         if believed is None:
             return None
 

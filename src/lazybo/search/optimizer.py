@@ -5,7 +5,7 @@ pending: it lowers the variance around it and does not change the mean. When its
 changes. A failed row has no value; it teaches where evaluations fail. Internally, values are minimised.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,7 +22,7 @@ from lazybo.search.predictions import Recommendation
 from lazybo.search.queries import Best, Queries, best_of, feasible_rows, front_of, one_objective, signs_of
 from lazybo.search.records import Suggestion, Table, pending_row, result_row, rows_of
 from lazybo.search.results import PENDING, Result, State, Values, cost_of
-from lazybo.space import Canonical, Features, Predicate, Space, as_space, believing
+from lazybo.space import Space
 
 __all__ = ["Optimizer", "Suggestion"]
 
@@ -70,7 +70,7 @@ class Optimizer:
         local_after: LocalModels | int | Literal["auto"] | None = "auto",
         deterministic: bool = False,
     ) -> None:
-        space = as_space(space)
+        space = Space.of(space)
         options = Options(
             seed=checks.check_seed(seed),
             lag=lag,
@@ -94,7 +94,7 @@ class Optimizer:
     @classmethod
     def with_options(cls, space: Space, directions: tuple[Direction, ...], options: Options) -> Self:
         """An optimiser with these options. Their beliefs count in place of those of the space, if there are any."""
-        space = believing(space, options.beliefs) if options.beliefs else space
+        space = space.believing(options.beliefs) if options.beliefs else space
         return cls(space, direction=directions, **options.arguments())
 
     # ------------------------------------------------------------------- ask
@@ -320,9 +320,9 @@ class Optimizer:
         cls,
         path: str | Path,
         *,
-        feasible: Predicate | None = None,
-        features: Features | None = None,
-        canonical: Canonical | None = None,
+        feasible: Callable[[dict[str, Any]], bool] | None = None,
+        features: Callable[[dict[str, Any]], Sequence[float]] | None = None,
+        canonical: Callable[[dict[str, Any]], Any] | None = None,
         acquisition: Acquisition | Function | None = None,
         kernel: Kernel | None = None,
     ) -> Self:

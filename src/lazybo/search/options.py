@@ -16,7 +16,7 @@ from lazybo.core import Lag, checks, codec
 from lazybo.gp import Kernel, Priors, Warping
 from lazybo.search.acquisition import ACQUISITIONS, Acquisition, check_acquisition
 from lazybo.search.earlier import EarlierStudy, check_sources
-from lazybo.space import Belief, Space, beliefs_of
+from lazybo.space import Belief, Space
 
 # Results of earlier studies, unpacked, are not longer than this. A short text that was edited may unpack to any length.
 MOST_BYTES = 1 << 28
@@ -165,7 +165,7 @@ class Options:
         _deterministic,
         "The same parameters always give the same value: nothing is repeated, and the best trial is recommended.",
     )
-    beliefs: Mapping[str, Belief] = _option(None, beliefs_of, "Where the best value of a parameter is expected.")
+    beliefs: Mapping[str, Belief] = _option(None, Belief.by_name, "Where the best value of a parameter is expected.")
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -226,7 +226,7 @@ def _from_plain(name: str, plain: Any, space: Space, given: Mapping[str, Any] | 
     if name == "priors" and isinstance(value, Mapping):
         return Priors(**{**value, "like": _from_plain("kernel", value.get("like"), space, None)})
     if name == "kernel" and isinstance(value, Mapping):
-        return Kernel.chosen(value["name"], space.columns).with_values(value["values"])
+        return Kernel.chosen(value["name"], space.points.columns).with_values(value["values"])
     if name == "local_after" and isinstance(value, Mapping):
         return LocalModels(**value)
     if name == "beliefs":

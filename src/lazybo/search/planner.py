@@ -46,7 +46,7 @@ class Planner:
             options.value_transform,
             particles=MOST_PARTICLES,
         )
-        default = LEAST_STARTUP if space.dim > FEW_PARAMETERS else max(space.dim, LEAST_STARTUP)
+        default = LEAST_STARTUP if space.points.dim > FEW_PARAMETERS else max(space.points.dim, LEAST_STARTUP)
         default = EARLIER_STARTUP if any(each is not None for each in tasks) else default
         self._search = Search(
             space,
@@ -121,7 +121,7 @@ class Planner:
         if self._regions is not None:
             return True
         records, sizes, options = self.records, self._local_models, self.options
-        if options.lag is None or sizes.after is None or self.space.dim == 0:
+        if options.lag is None or sizes.after is None or self.space.points.dim == 0:
             return False
         ended = len(records) - len(records.rows(State.PENDING))
         if records.n_complete < max(self._search.n_startup, 1):
@@ -146,11 +146,13 @@ class Planner:
         """
         rng = np.random.default_rng((self.options.seed, number))
         if self._feasible is None:
-            return self.space.complete(fixed, self.space.encode(self.choose(number, 1)[0]), rng)
+            return self.space.complete(fixed, self.space.points.encode(self.choose(number, 1)[0]), rng)
         if self.space.has(fixed):
             self.check_feasible(fixed)
             return dict(fixed)
-        return self._feasible.completed(self.options.seed, fixed, self.space.encode(self.choose(number, 1)[0]), rng)
+        return self._feasible.completed(
+            self.options.seed, fixed, self.space.points.encode(self.choose(number, 1)[0]), rng
+        )
 
     def check_feasible(self, params: Mapping[str, Any]) -> None:
         """Raise a ValueError if a configuration may not be evaluated."""

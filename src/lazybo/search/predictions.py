@@ -185,7 +185,7 @@ class Predictor:
 
     def _partly_real(self, points: Array, values: Array, real: Array) -> list[Prediction]:
         """Predictions where these values were measured, if a share of each particle's noise is signal."""
-        parts = self.posterior.components(self.space.as_rows(points))
+        parts = self.posterior.components(self.space.points.as_rows(points))
         noise = np.array([[process.noise] for process in self.posterior.processes])
         mean = parts.mean + real * (self.warping(self.sign * values) - parts.mean)
         std = np.sqrt(parts.std**2 + REAL_SHARE * noise * (1.0 - real))
@@ -240,7 +240,7 @@ class Predictor:
         return EQUAL_MEANS * float(np.nanstd(self.posterior.targets))
 
     def _blocks(self, points: Array) -> Iterator[Array]:
-        rows = self.space.as_rows(points)
+        rows = self.space.points.as_rows(points)
         return (rows[start : start + BLOCK_POINTS] for start in range(0, len(rows), BLOCK_POINTS))
 
 
@@ -328,7 +328,7 @@ class FinalCheck:
         self._configurations = [every[i] for i in best]
         self._points = np.array([every[i][0].point for i in best])
         self._mean = means[best]
-        self._at = predictor.space.as_rows(self._points)
+        self._at = predictor.space.points.as_rows(self._points)
         size = len(best)
         covariance = np.zeros((size, size)) if predictor.exact else predictor.posterior.told_covariance(self._at)
         self._chances = chances(self._mean, covariance, predictor.equal, np.random.default_rng((seed, 2)))

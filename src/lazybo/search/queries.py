@@ -119,7 +119,7 @@ class Queries:
         They are copies: later results do not change them. The next `ask` would use the same ones. Once there are local
         models, the process has the best records and some others.
         """
-        if self.search.records.n_complete and self.search.space.dim == 0:
+        if self.search.records.n_complete and self.search.space.points.dim == 0:
             raise ValueError("there is no model: no parameter of this space can vary")
         predictor = self.predictor()
         return predictor.posterior.leading.copy(), predictor.warping
@@ -156,7 +156,7 @@ class Queries:
             )
         space, given = self.search.space, [params] if isinstance(params, Mapping) else params
         points = [point_of(self.search.records, space, space.plain(each)) for each in given]
-        return np.array(points).reshape(len(points), space.dim)
+        return np.array(points).reshape(len(points), space.points.dim)
 
     @one_thread()
     def limits(self) -> tuple[dict[str, Limit], Limit | None]:
@@ -225,7 +225,7 @@ class Queries:
         search, records = self.search, self.search.records
         one_objective(self.directions, "an expected gain is of one objective", "front")
         feasible_rows(records, "there is no expected gain yet")
-        if search.space.dim == 0:
+        if search.space.points.dim == 0:
             return GainParts(np.zeros(len(counts)), np.zeros(len(counts)))
         rng = np.random.default_rng((self.seed, len(records), 3))
         points, evaluated = search.prospects(self.seed, rng)
@@ -237,10 +237,10 @@ class Queries:
 
     def maxima(self) -> list[tuple[dict[str, Any], float]]:
         """The distinct local maxima of the current acquisition function, best first: configurations and values."""
-        if self.search.records.n_complete == 0 or self.search.space.dim == 0:
+        if self.search.records.n_complete == 0 or self.search.space.points.dim == 0:
             return []
         found = self.search.maxima(self.seed, np.random.default_rng((self.seed, self.number)), POOL_POINTS // 16)
-        return [(self.search.space.decode(maximum.x), maximum.value) for maximum in found]
+        return [(self.search.space.points.decode(maximum.x), maximum.value) for maximum in found]
 
     @one_thread()
     def related(self) -> list[Relation]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lazybo.core import Array, checks, codec, texts
 from lazybo.search.results import PENDING, Result, State
-from lazybo.space import Space, contains, csv_text
+from lazybo.space import Cells, Space
 
 Index: TypeAlias = NDArray[np.intp]
 
@@ -58,7 +58,7 @@ class Records:
         self._at: dict[Hashable, list[int]] = {}  # the rows at each point, or of equivalent configurations
         self._keys: list[Hashable] = []  # what each row has there
         # The rows again as arrays, of which the first len(self) entries are in use.
-        self._points = np.zeros((0, space.dim))
+        self._points = np.zeros((0, space.points.dim))
         self._values, self._variances = np.zeros((2, 0, objectives))
         self._states = np.zeros(0, dtype=np.int8)
         self._names: set[str] | None = set()  # cache of the names of `constraints`; None if it must be made again
@@ -82,8 +82,8 @@ class Records:
         """Add a record of a validated configuration."""
         row, serial = len(self._rows), self.next_serial
         self.next_serial += 1
-        point = self._space.encode(params)
-        key = self._space.key(point, params)
+        point = self._space.points.encode(params)
+        key = self._space.points.key(point, params)
         if key in self._at:
             point = self._rows[self._at[key][0]].point  # equivalent configurations are one point
         record = Record(serial, params, point, number, result)
@@ -158,7 +158,7 @@ class Records:
 
     def at(self, point: Array, params: Mapping[str, Any] | None = None) -> list[int]:
         """The rows at a point, or of equivalent configurations; ``params`` is the one at the point, if it is known."""
-        return self._at.get(self._space.key(point, params), [])
+        return self._at.get(self._space.points.key(point, params), [])
 
     def rows(self, state: State) -> Index:
         """The rows in this state."""
@@ -221,8 +221,8 @@ class Records:
     def contain(self, points: Array) -> NDArray[np.bool_]:
         """Which of these points, or of equivalent ones, have a row, (m,)."""
         if self._space.canonical is not None:
-            return np.array([self._space.key(point) in self._at for point in np.atleast_2d(points)], dtype=bool)
-        data, width = points.tobytes(), 8 * self._space.dim
+            return np.array([self._space.points.key(point) in self._at for point in np.atleast_2d(points)], dtype=bool)
+        data, width = points.tobytes(), 8 * self._space.points.dim
         return np.array([data[i : i + width] in self._at for i in range(0, len(data), width)], dtype=bool)
 
     def configuration(self, point: Array) -> dict[str, Any]:
@@ -231,10 +231,12 @@ class Records:
         Decoding may round differently, and would not repeat the row. What was observed outside of its range, by so
         little that it has the same point, is not suggested.
         """
-        params, ranges = self._space.decode(point), self._space.distributions
+        params = self._space.points.decode(point)
         rows = self.at(point)
         known = self._rows[rows[0]].params if rows else {}
-        return params | {name: known[name] for name in params if name in known and contains(ranges[name], known[name])}
+        return params | {
+            name: known[name] for name in params if name in known and self._space.allows(name, known[name])
+        }
 
     @property
     def repeated(self) -> list[list[int]]:
@@ -254,7 +256,7 @@ class Records:
 
 def point_of(records: Records, space: Space, params: Mapping[str, Any]) -> Array:
     """The point of a validated configuration, or of the first equivalent one that has a row, (d,)."""
-    point = space.encode(params)
+    point = space.points.encode(params)
     rows = records.at(point, params)
     return records[rows[0]].point if rows else point
 
@@ -291,7 +293,7 @@ def result_row(records: Records, space: Space, which: object) -> int:
         if row is None or records[row].result.state is State.PENDING:
             raise ValueError(f"no suggestion with the number {checks.shortened(number)} was told; tell() its value")
         return row
-    at = records.at(space.encode(space.plain(which, outside=True)))
+    at = records.at(space.points.encode(space.plain(which, outside=True)))
     rows = [row for row in at if records[row].result.state is not State.PENDING]
     if len(rows) != 1:
         found = "no result" if not rows else f"{len(rows)} results: give the number of the suggestion"
@@ -319,7 +321,7 @@ class Table(list[dict[str, Any]]):
     def to_csv(self, path: str | Path) -> None:
         """Write a CSV file, which ``optimize(warm_start=path)`` and ``lazybo tell --table`` read; None is empty."""
         columns = list(self[0]) if self else ["number", "value", "state"]
-        codec.write_whole(path, csv_text(columns, self).encode(errors="backslashreplace"))
+        codec.write_whole(path, Cells.csv(columns, self).encode(errors="backslashreplace"))
 
 
 def rows_of(records: Sequence[Record], signs: Sequence[float], cost: str | None) -> Table:

@@ -34,7 +34,6 @@ from lazybo.search.hypervolume import non_dominated
 from lazybo.search.options import LocalModels
 from lazybo.search.records import Index, Record, Records
 from lazybo.search.results import State
-from lazybo.space import boxes
 
 if TYPE_CHECKING:
     from lazybo.search.decide import Search
@@ -109,7 +108,7 @@ class Regions:
         rng = np.random.default_rng((seed, number, 6))
         if search.feasible is None or not search.feasible.is_empty(seed):
             params = search.records.configuration(search.choose(seed, number, 1)[0])
-            if not self._records.at(self._space.encode(params)) or self._everything.is_exhausted(seed):
+            if not self._records.at(self._space.points.encode(params)) or self._everything.is_exhausted(seed):
                 return params
             if (other := self._other(search, rng, ended=False)) is not None:
                 return other
@@ -117,8 +116,8 @@ class Regions:
 
     def _other(self, search: "Search", rng: np.random.Generator, *, ended: bool) -> dict[str, Any] | None:
         """A random configuration of a box without a record, or without one that ``ended``; None if there is none."""
-        for params in search.space.decode_all(search.space.sample(rng, OTHER_TRIES)):
-            rows = self._records.at(self._space.encode(params))
+        for params in search.space.points.decode_all(search.space.points.sample(rng, OTHER_TRIES)):
+            rows = self._records.at(self._space.points.encode(params))
             taken = [row for row in rows if not ended or self._records[row].result.state is not State.PENDING]
             if not taken and (search.feasible is None or search.feasible.contains.holds(params)):
                 return params
@@ -182,8 +181,8 @@ class Regions:
         found, models = [], self._everything.part(self._space, local=True).models
         for each in state:
             center = np.array([np.nan if x is None else checks.finite_number("center", x) for x in each["center"]])
-            if len(center) != self._space.dim:
-                raise ValueError(f"the center of a region must have {self._space.dim} numbers")
+            if len(center) != self._space.points.dim:
+                raise ValueError(f"the center of a region must have {self._space.points.dim} numbers")
             start, side = checks.whole("start", each["start"], 0, MAX_ROWS), checks.positive("side", each["side"])
             waiting = each.get("waiting")
             if waiting is not None:
@@ -206,16 +205,16 @@ class Regions:
         rows = _with_result(self._records)
         rows = rows[np.argsort(_ranks(self._records)[rows], kind="stable")]
         rows = rows[self._everything.models.inside(rows, self._sizes.most_new)]
-        points = self._space.clip(self._records.points(rows))
+        points = self._space.points.clip(self._records.points(rows))
         centers: list[Array] = []
         for point in points:
             if all(
-                boxes.distances(self._space, point[None], center)[0] > self._sizes.first_side / 2 for center in centers
+                self._space.points.distances(point[None], center)[0] > self._sizes.first_side / 2 for center in centers
             ):
                 centers.append(point)
             if len(centers) == len(set(TURNS)):
                 break
-        apart = 2.0 * float(np.median(boxes.distances(self._space, points[:BEST_APART], centers[0])))
+        apart = 2.0 * float(np.median(self._space.points.distances(points[:BEST_APART], centers[0])))
         sides = [
             min(max(apart, 16 * self._sizes.least_side), self._sizes.first_side),
             *[self._sizes.first_side] * (len(centers) - 1),
@@ -229,7 +228,7 @@ class Regions:
 
     def _continued(self, region: Region, seed: int, index: int) -> Region:
         """A region, or its successor: its next round, or a new region if nothing is left to evaluate in it."""
-        needed = max(self._sizes.round, self._space.dim)
+        needed = max(self._sizes.round, self._space.points.dim)
         if self._count_results(region) > needed + self._sizes.most_new:
             return self._begun(region.center, region.side)
         search = self._synced(region)
@@ -268,7 +267,7 @@ class Regions:
             return self._new_region(seed, index)
         rng = np.random.default_rng((seed, len(self._records), 5))
         best = search.records[_best_row(search, rng)].params
-        center = self._space.clip(self._space.encode(best)[None])[0]
+        center = self._space.points.clip(self._space.points.encode(best)[None])[0]
         return self._begun(center, min(side, 1.0))
 
     def _new_region(self, seed: int, index: int) -> Region:
@@ -296,7 +295,7 @@ class Regions:
             rows = _without_result(self._records)
             region.waiting = [self._records[row].serial for row in rows[rows < self._records.row_of(region.start)]]
         region.waiting = [serial for serial in region.waiting if serial < region.start]
-        search = self._everything.part(boxes.box(self._space, region.center, region.side), local=True)
+        search = self._everything.part(self._space.box(region.center, region.side), local=True)
         for row in self._neighbours(region):
             self._add(region, search, int(row), outside=True)
         for serial in region.waiting[-self._sizes.most_pending :]:
@@ -320,7 +319,7 @@ class Regions:
         """The rows that a round begins with, in their order: the nearest ones, and some of all within twice the box."""
         waiting = [self._records.row_of(serial) for serial in region.waiting or ()]
         rows = np.setdiff1d(np.arange(self._records.row_of(region.start)), np.array(waiting, dtype=np.intp))
-        distances = boxes.distances(self._space, self._records.points(rows), region.center)
+        distances = self._space.points.distances(self._records.points(rows), region.center)
         near = np.argsort(distances, kind="stable")
         first, rest = near[: self._sizes.neighbours // 2], near[self._sizes.neighbours // 2 :]
         inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), self._sizes.neighbours // 2)])

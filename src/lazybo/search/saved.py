@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
     distribution_to_json,
     json_to_distribution,
 )
@@ -23,7 +25,7 @@ from lazybo.search.records import Records
 from lazybo.search.results import Result
 from lazybo.search.results import from_plain as result_from_plain
 from lazybo.search.results import to_plain as result_to_plain
-from lazybo.space import AXES, Condition, Space, grouped, kind_of
+from lazybo.space import Condition, Space, Structured
 
 FORMAT = "lazybo optimizer"
 VERSION = 1
@@ -86,8 +88,8 @@ def from_text(text: str, given: Mapping[str, Any]) -> Saved:
     }
     options = written["options"]
     functions = {name: given_again(name, options.get(name), given) for name in FUNCTIONS}
-    kinds = {name: kind_of(plain) for name, plain in written.get("kinds", {}).items()}
-    parameters = grouped(distributions, kinds)
+    kinds = {name: Structured.of_plain(plain) for name, plain in written.get("kinds", {}).items()}
+    parameters = Space.grouped(distributions, kinds)
     instead_of = written.get("instead_of", ())
     space = Space(parameters, conditions=conditions, optional=written["optional"], instead_of=instead_of, **functions)
     state = dict(written["state"])
@@ -147,7 +149,7 @@ def _distribution_to_plain(name: str, distribution: BaseDistribution) -> Any:
 def _distribution_from_plain(plain: Any) -> BaseDistribution:
     if "choices" in plain:
         return CategoricalDistribution([codec.from_plain(choice) for choice in plain["choices"]])
-    for kind in AXES:
+    for kind in (CategoricalDistribution, FloatDistribution, IntDistribution):
         if plain.get("name") == kind.__name__:
             return kind(**plain["attributes"])
     return json_to_distribution(json.dumps(plain))  # Optuna's older kinds

@@ -185,7 +185,7 @@ class Surrogate:
         self._learner = Learner(self._priors, learning.lag, learning.particles)
         self._earlier_means: dict[bytes, Array] = {}
         self._pool_points: Array | None = None
-        self.fitted = self.prior = _first(Kernel.chosen(learning.kernel, space.columns), learning, self._priors)
+        self.fitted = self.prior = _first(Kernel.chosen(learning.kernel, space.points.columns), learning, self._priors)
         self._built: Built | None = None
         self._read: tuple[tuple[int, bool], Current] | None = None  # of which version of the records
 
@@ -222,7 +222,7 @@ class Surrogate:
             return self._pool_points
         rng = np.random.default_rng((seed, 0 if stay else now.fitted.learned_at, 1))
         if self._feasible is None:
-            points = self._space.spread(rng, POOL_POINTS)
+            points = self._space.points.spread(rng, POOL_POINTS)
         else:
             points = self._feasible.spread(seed, rng, POOL_POINTS)
         self._pool_points = points if stay else None
@@ -388,7 +388,7 @@ class Surrogate:
 
     def _points(self, rows: slice | Index) -> Array:
         """The points of some rows, as the process has them."""
-        return self._space.as_rows(self.output.records.points(rows))
+        return self._space.points.as_rows(self.output.records.points(rows))
 
     def _target_variances(self, fitted: Fitted, rows: slice) -> Array:
         """Known variances of some rows in units of the targets² of the built process; failures have no value."""
@@ -410,7 +410,7 @@ class Surrogate:
         measured = self.output.measured
         rows = measured if len(measured) >= MEASURED else complete
         points = self._points(rows) if self._thins else None
-        made = Warping.fit(self._warping, self.output.values[rows], points, self._space.columns)
+        made = Warping.fit(self._warping, self.output.values[rows], points, self._space.points.columns)
         return replace(fitted, warping=made, warped_at=len(complete))
 
     def _targets(self, fitted: Fitted) -> Array:

@@ -46,7 +46,7 @@ from lazybo.sklearn.candidates import (
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
-from lazybo.space import MAX_LISTED, FeasibleSet
+from lazybo.space import FeasibleSet
 from lazybo.study import Definition, open_storage, open_study
 
 MAX_SEED = 2**31 - 1
@@ -334,7 +334,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     def _wanted(self, space: lazybo.Space) -> int:
         """The number of candidates: ``n_iter``, or all feasible ones of a small space if they are fewer."""
         count = space.size
-        if space.feasible is not None and count <= MAX_LISTED:
+        if space.feasible is not None and space.is_small:
             count = len(FeasibleSet(space, space.feasible).everything(0))
         if count >= self.n_iter:
             return int(self.n_iter)

@@ -116,7 +116,7 @@ class SearchSpace:
 
     def examples(self) -> Iterator[dict[str, Any]]:
         """One candidate of each sub-space."""
-        anywhere, rng = np.full(self.space.dim, np.nan), np.random.default_rng(0)
+        anywhere, rng = np.full(self.space.points.dim, np.nan), np.random.default_rng(0)
         for which in getattr(self.space.distributions.get(WHICH), "choices", (None,)):
             fixed = {} if which is None else {WHICH: which}
             yield self.candidate(self.space.complete(fixed, anywhere, rng))

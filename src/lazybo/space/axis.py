@@ -98,9 +98,12 @@ class Axis(ABC):
     def perturbed(self, x: Array, draws: "Perturbation") -> Array:
         """Coordinates of values nearby, by random draws that are the same for every kind of axis."""
 
-    @abstractmethod
-    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:
-        """The coordinates one discrete move away from x, (m, w); ``at_hand`` are those of other points, (s, w)."""
+    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
+        """The coordinates one discrete move away from x, (m, w); ``at_hand`` are those of other points, (s, w).
+
+        Numbers, and choices with at most `MAX_MOVES` values, have theirs in `moves.Moves`.
+        """
+        return np.zeros((0, self.width))
 
     def distances(self, x: Array, center: Array) -> Array:
         """How far coordinates are from some center, (n,): NaN where only one of them is known."""
@@ -163,12 +166,9 @@ class ChoiceAxis(Axis):
         return np.where(draws.flipped & ~np.isnan(x), np.floor(draws.fresh * self.levels), x)
 
     def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:
-        """All other choices; if there are more than `MAX_MOVES`, those at hand and some at random."""
-        count = int(self.levels)
-        tried = np.arange(count, dtype=np.float64)
-        if count > MAX_MOVES:
-            drawn = rng.integers(count, size=RANDOM_MOVES)
-            tried = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
+        """The choices at hand and some at random."""
+        drawn = rng.integers(int(self.levels), size=RANDOM_MOVES)
+        tried: Array = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
         return tried[tried != x[0], None]
 
     def distances(self, x: Array, center: Array) -> Array:
@@ -179,6 +179,42 @@ class ChoiceAxis(Axis):
     def narrowed(self, low: Array, high: Array) -> BaseDistribution:  # noqa: ARG002 - choices have no order
         """All choices."""
         return self.distribution
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The levels of a discrete number, which count from 0, and their coordinates; of several numbers, arrays of these.
+
+    ``origin`` and ``extent`` are those of the logarithm of a number on a logarithmic scale.
+    """
+
+    low: Any
+    step: Any
+    levels: Any
+    origin: Any
+    extent: Any
+    log: bool = False
+
+    @classmethod
+    def joined(cls, scales: "Sequence[Scale]") -> "Scale":
+        """Several scales, all linear or all logarithmic, as one."""
+        numbers = [(each.low, each.step, each.levels, each.origin, each.extent) for each in scales]
+        low, step, levels, origin, extent = np.array(numbers, dtype=np.float64).T
+        return cls(low, step, levels, origin, extent, scales[0].log)
+
+    def level(self, x: Any) -> Any:
+        """The level nearest to a coordinate."""
+        if not self.log:
+            return np.round(x * (self.levels - 1))
+        value = np.exp(self.origin + x * self.extent)
+        return np.clip(np.round((value - self.low) / self.step), 0, self.levels - 1)
+
+    def at(self, level: Any) -> Any:
+        """The coordinates of levels."""
+        if not self.log:
+            return level / (self.levels - 1)
+        value = np.asarray(self.low + level * self.step, dtype=np.float64)
+        return (np.log(value) - self.origin) / self.extent
 
 
 class NumberAxis(Axis):
@@ -203,6 +239,7 @@ class NumberAxis(Axis):
             self._log = False
             self._origin = self._measure(self._low)
             self._extent = self._measure(self._high) - self._origin
+        self.scale = Scale(self._low, self._step, self.levels, self._origin, self._extent, self._log)
         half = 0.5 / (self.levels - 1)
         self.edges = -half, 1.0 + half
         """The coordinates of the range that values are drawn from: half a step beyond the ends if they are discrete."""
@@ -225,7 +262,7 @@ class NumberAxis(Axis):
             level = self._level_of(value)
             if self._log and self._low + level * self._step <= 0:
                 raise ValueError(f"{value} is not positive, so it has no place on a logarithmic scale")
-            x = float(self._at_level(level))
+            x = float(self.scale.at(level))
             return (x if abs(x) <= FAR else _far(x, math.log(abs(x))),)
         x = (self._measure(value) - self._origin) / self._extent
         if abs(x) <= FAR:
@@ -254,7 +291,7 @@ class NumberAxis(Axis):
         if end is not None and contains(distribution, float(end)):
             return distribution.to_external_repr(float(end))
         if not self._continuous:
-            return self._known_value(int(self._level(x)))
+            return self._known_value(int(self.scale.level(x)))
         scaled = self._origin + float(x) * self._extent
         return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
 
@@ -262,7 +299,7 @@ class NumberAxis(Axis):
         """The numbers at coordinates, many times faster than one by one."""
         x = x[:, 0]
         if not self._continuous:
-            places = self._at_level(self._level(x)).tolist()
+            places = self.scale.at(self.scale.level(x)).tolist()
             for place in set(places) - self._values.keys():
                 if len(self._values) >= MAX_VALUES:
                     return [self._decode(each) for each in places]
@@ -313,7 +350,7 @@ class NumberAxis(Axis):
         low, high = self.edges
         if self._log:
             return self.snap(low + u * (high - low))
-        return u if self._continuous else self._at_level(np.minimum(np.floor(u * self.levels), self.levels - 1))
+        return u if self._continuous else self.scale.at(np.minimum(np.floor(u * self.levels), self.levels - 1))
 
     def uniform(self, x: Array) -> Array:
         """Uniform numbers that `from_uniform` turns into these coordinates, or into the nearest level, (n,)."""
@@ -322,7 +359,7 @@ class NumberAxis(Axis):
 
     def listed(self) -> Array:
         """The coordinates of all levels."""
-        return np.array(self._at_level(np.arange(self.levels))[:, None])
+        return np.array(self.scale.at(np.arange(self.levels))[:, None])
 
     def length(self, within: float) -> float:
         """How far a factor leads on a logarithmic scale, or a difference on a linear one, in coordinates."""
@@ -330,19 +367,11 @@ class NumberAxis(Axis):
 
     def snap(self, x: Array) -> Array:
         """The nearest coordinates that belong to a level."""
-        return x if self._continuous else self._at_level(self._level(x))
+        return x if self._continuous else self.scale.at(self.scale.level(x))
 
     def perturbed(self, x: Array, draws: Perturbation) -> Array:
         """Some numbers make a step."""
         return np.where(draws.touched, np.clip(x + draws.step, 0.0, 1.0), x)
-
-    def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
-        """The next levels up and down; none if the number is continuous."""
-        if self._continuous:
-            return np.zeros((0, 1))
-        level = self._level(x[0])
-        near = np.array([k for k in (level - 1, level + 1) if 0 <= k < self.levels])
-        return self._at_level(near)[:, None]
 
     def narrowed(self, low: Array, high: Array) -> BaseDistribution:
         """The distribution between two coordinates; of a discrete number at least two levels.
@@ -353,7 +382,7 @@ class NumberAxis(Axis):
         if self._continuous:
             ends = self._decode(first_end), self._decode(last_end)
             return FloatDistribution(*ends, log=self._log) if self._measure(ends[0]) < self._measure(ends[1]) else whole
-        first, last = int(self._level(max(first_end, 0.0))), int(self._level(min(last_end, 1.0)))
+        first, last = int(self.scale.level(max(first_end, 0.0))), int(self.scale.level(min(last_end, 1.0)))
         if first == last:
             first, last = max(first - 1, 0), min(last + 1, int(self.levels) - 1)
         # As decimals: Optuna cuts ranges that steps do not divide as such, and warns.
@@ -363,20 +392,6 @@ class NumberAxis(Axis):
             return whole  # doubles cannot hold the ends
         kind = IntDistribution if isinstance(whole, IntDistribution) else FloatDistribution  # also of an older kind
         return kind(*ends, log=self._log, step=whole.step)  # type: ignore[arg-type]
-
-    def _level(self, x: Any) -> Any:
-        """The level nearest to a coordinate."""
-        if not self._log:
-            return np.round(x * (self.levels - 1))
-        value = np.exp(self._origin + x * self._extent)
-        return np.clip(np.round((value - self._low) / self._step), 0, self.levels - 1)
-
-    def _at_level(self, level: Any) -> Any:
-        """The coordinates of levels, which count from 0."""
-        if not self._log:
-            return level / (self.levels - 1)
-        value = np.asarray(self._low + level * self._step, dtype=np.float64)
-        return (np.log(value) - self._origin) / self._extent
 
 
 # The axis of each distribution.

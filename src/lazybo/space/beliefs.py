@@ -15,15 +15,15 @@ that is not active, has the density 1.
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo.core import Array, checks, codec
-from lazybo.space.distributions import allowed_values, contains
+from lazybo.space.distributions import contains, in_words
 
 if TYPE_CHECKING:
     from lazybo.space.axis import Axis, NumberAxis
@@ -86,30 +86,115 @@ class Belief:
             return {"around": self.around, "within": self.within}
         return {"weights": [[codec.to_plain(each, str), weight] for each, weight in self.weights.items()]}
 
+    @classmethod
+    def of(cls, plain: Any, parameter: Any = None) -> "Belief":
+        """The inverse of `to_plain`; a belief itself is kept.
 
-def belief_of(plain: Any, parameter: Any = None) -> Belief:
-    """The inverse of `Belief.to_plain`; a belief itself is kept.
+        With a ``parameter``, keys of weights may be the texts of its choices: a TOML file has no other keys.
+        """
+        if isinstance(plain, Belief):
+            return plain
+        if not isinstance(plain, Mapping) or not plain:
+            example = "lazybo.Belief(around=1e-3, within=3)"
+            in_file = "{around = 1e-3, within = 3}"
+            raise ValueError(f"a belief must be such as {example}, in a file {in_file}, not {checks.shortened(plain)}")
+        unknown = plain.keys() - {"around", "within", "weights"}
+        if unknown:
+            raise ValueError(
+                f"a belief has around and within, or weights, but no {checks.shortened(min(map(str, unknown)))}"
+            )
+        weights = plain.get("weights")
+        if isinstance(weights, Mapping) and isinstance(parameter, CategoricalDistribution):
+            choices = {str(choice): choice for choice in parameter.choices}
+            weights = {choices.get(key, key): weight for key, weight in weights.items()}
+        weights = _of_pairs(weights) if isinstance(weights, list) else weights
+        return cls(plain.get("around"), plain.get("within"), weights)
 
-    With a ``parameter``, keys of weights may be the texts of its choices: a TOML file has no other keys.
-    """
-    if isinstance(plain, Belief):
-        return plain
-    if not isinstance(plain, Mapping) or not plain:
-        example = "lazybo.Belief(around=1e-3, within=3)"
-        in_file = "{around = 1e-3, within = 3}"
-        raise ValueError(f"a belief must be such as {example}, in a file {in_file}, not {checks.shortened(plain)}")
-    unknown = plain.keys() - {"around", "within", "weights"}
-    if unknown:
-        raise ValueError(
-            f"a belief has around and within, or weights, but no {checks.shortened(min(map(str, unknown)))}"
-        )
-    weights = plain.get("weights")
-    if isinstance(weights, Mapping) and isinstance(parameter, CategoricalDistribution):
-        choices = {str(choice): choice for choice in parameter.choices}
-        weights = {choices.get(key, key): weight for key, weight in weights.items()}
-    return Belief(
-        plain.get("around"), plain.get("within"), _of_pairs(weights) if isinstance(weights, list) else weights
-    )
+    @classmethod
+    def parsed(cls, text: str, parameter: Any) -> "Belief":
+        """A belief as text: ``1e-3x3`` (a factor), ``0.9+-0.05`` (a distance) or ``adam:3,sgd:2`` (weights)."""
+        if isinstance(parameter, CategoricalDistribution):
+            return cls(weights=_weights(text, parameter.choices))
+        is_log = getattr(parameter, "log", False)
+        around, is_given, within = text.lower().partition("x" if is_log else "+-")
+        form = "AROUNDxFACTOR, such as 1e-3x3" if is_log else "AROUND+-DISTANCE, such as 0.9+-0.05"
+        form += f", since the range is {'logarithmic' if is_log else 'linear'}"
+        if not is_given:
+            raise ValueError(f"write {form}")
+        return cls(_as_number(around, form), _as_number(within, form))
+
+    @classmethod
+    def by_name(cls, given: Any) -> "dict[str, Belief]":
+        """Beliefs by the names of parameters, as they were given."""
+        if given is None:
+            return {}
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise ValueError(
+                "beliefs must be a dict from parameters to beliefs, such as "
+                f'{{"lr": lazybo.Belief(around=1e-3, within=3)}}, not {checks.shortened(given)}'
+            )
+        found = {}
+        for name, each in given.items():
+            try:
+                found[name] = cls.of(each)
+            except ValueError as error:
+                raise ValueError(f"the belief about {name!r}: {error}") from None
+        return found
+
+    @classmethod
+    def checked(cls, given: Any, parameters: Mapping[str, Any]) -> "dict[str, Belief]":
+        """The same, all of them about these parameters."""
+        found = cls.by_name(given)
+        for name, belief in found.items():
+            if name not in parameters:
+                raise ValueError(f"there is a belief about {name!r}, but this space has {sorted(parameters)}")
+            belief.check(name, parameters[name])
+        return found
+
+    @staticmethod
+    def fitting(beliefs: "Mapping[str, Belief]", parameters: Mapping[str, Any]) -> "dict[str, Belief]":
+        """Those that can be about these parameters. In define-by-run, ranges change and parameters appear."""
+        return {name: each for name, each in beliefs.items() if name in parameters and each._fits(parameters[name])}
+
+    def _fits(self, parameter: Any) -> bool:
+        try:
+            self.check("", parameter)
+        except ValueError:
+            return False
+        return True
+
+    def check(self, name: str, parameter: Any) -> None:
+        """Raise a ValueError unless this can be a belief about a parameter, a distribution or a kind with structure."""
+        what = f"the belief about {name!r}"
+        if isinstance(parameter, CategoricalDistribution):
+            if self.weights is None:
+                example = checks.shortened(parameter.choices[0], 40)
+                raise ValueError(
+                    f"{what} needs weights=, since it is a choice: lazybo.Belief(weights={{{example}: 3}})"
+                )
+            for choice in self.weights:
+                if not contains(parameter, choice):
+                    raise ValueError(f"{what}: {name} must be {in_words(parameter)}, not {checks.shortened(choice)}")
+        elif isinstance(parameter, FloatDistribution | IntDistribution):
+            self._check_number(what, name, parameter)
+        else:
+            raise ValueError(
+                f"{what} cannot be used: there are beliefs about numbers and choices, but not about a "
+                f"{type(parameter).__name__}; give a good one as initial= instead"
+            )
+
+    def _check_number(self, what: str, name: str, parameter: FloatDistribution | IntDistribution) -> None:
+        if self.around is None or self.within is None:
+            raise ValueError(f"{what} needs around= and within=, since it is a number, not weights=")
+        if not parameter.low <= self.around <= parameter.high:
+            raise ValueError(
+                f"{what}: around must be from {parameter.low} to {parameter.high}, the range of {name}, not "
+                f"{self.around}"
+            )
+        if parameter.log and self.within <= 1:
+            raise ValueError(
+                f"{what}: within must be a factor above 1, since the range of {name} is logarithmic, not {self.within}"
+            )
 
 
 def _of_pairs(pairs: list[Any]) -> dict[Any, Any]:
@@ -127,27 +212,18 @@ def _of_pairs(pairs: list[Any]) -> dict[Any, Any]:
     return named
 
 
-def belief_in(text: str, parameter: Any) -> Belief:
-    """A belief as text: ``1e-3x3`` (a factor), ``0.9+-0.05`` (a distance) or ``adam:3,sgd:2`` (weights)."""
-    if isinstance(parameter, CategoricalDistribution):
-        weights = {}
-        form = f"CHOICE:WEIGHT, with the choices {', '.join(map(str, parameter.choices))}"
-        for each in next(csv.reader([text]), []) or [""]:
-            choice, is_given, weight = each.rpartition(":")
-            known = [one for one in parameter.choices if str(one) == choice]
-            if not is_given or not known:
-                raise ValueError(f"write {form}")
-            if known[0] in weights:
-                raise ValueError(f"there is a weight of {choice!r} already; give each choice once")
-            weights[known[0]] = _as_number(weight, form)
-        return Belief(weights=weights)
-    is_log = getattr(parameter, "log", False)
-    around, is_given, within = text.lower().partition("x" if is_log else "+-")
-    form = "AROUNDxFACTOR, such as 1e-3x3" if is_log else "AROUND+-DISTANCE, such as 0.9+-0.05"
-    form += f", since the range is {'logarithmic' if is_log else 'linear'}"
-    if not is_given:
-        raise ValueError(f"write {form}")
-    return Belief(_as_number(around, form), _as_number(within, form))
+def _weights(text: str, choices: Sequence[Any]) -> dict[Any, float]:
+    form = f"CHOICE:WEIGHT, with the choices {', '.join(map(str, choices))}"
+    weights = {}
+    for each in next(csv.reader([text]), []) or [""]:
+        choice, is_given, weight = each.rpartition(":")
+        known = [one for one in choices if str(one) == choice]
+        if not is_given or not known:
+            raise ValueError(f"write {form}")
+        if known[0] in weights:
+            raise ValueError(f"there is a weight of {choice!r} already; give each choice once")
+        weights[known[0]] = _as_number(weight, form)
+    return weights
 
 
 def _as_number(text: str, form: str) -> float:
@@ -155,67 +231,6 @@ def _as_number(text: str, form: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a number: write {form}") from None
-
-
-def beliefs_of(given: Any) -> dict[str, Belief]:
-    """Beliefs by the names of parameters, as they were given."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise ValueError(
-            "beliefs must be a dict from parameters to beliefs, such as "
-            f'{{"lr": lazybo.Belief(around=1e-3, within=3)}}, not {checks.shortened(given)}'
-        )
-    found = {}
-    for name, each in given.items():
-        try:
-            found[name] = belief_of(each)
-        except ValueError as error:
-            raise ValueError(f"the belief about {name!r}: {error}") from None
-    return found
-
-
-def check_belief(name: str, belief: Belief, parameter: Any) -> None:
-    """Raise a ValueError unless a belief can be one about this parameter, a distribution or a kind with structure."""
-    what = f"the belief about {name!r}"
-    if not isinstance(parameter, BaseDistribution):
-        raise ValueError(
-            f"{what} cannot be used: there are beliefs about numbers and choices, but not about a "
-            f"{type(parameter).__name__}; give a good one as initial= instead"
-        )
-    if isinstance(parameter, CategoricalDistribution):
-        if belief.weights is None:
-            example = checks.shortened(parameter.choices[0], 40)
-            raise ValueError(f"{what} needs weights=, since it is a choice: lazybo.Belief(weights={{{example}: 3}})")
-        for choice in belief.weights:
-            if not contains(parameter, choice):
-                raise ValueError(f"{what}: {name} must be {allowed_values(parameter)}, not {checks.shortened(choice)}")
-        return
-    assert isinstance(parameter, FloatDistribution | IntDistribution)
-    if belief.around is None or belief.within is None:
-        raise ValueError(f"{what} needs around= and within=, since it is a number, not weights=")
-    if not parameter.low <= belief.around <= parameter.high:
-        raise ValueError(
-            f"{what}: around must be from {parameter.low} to {parameter.high}, the range of {name}, not {belief.around}"
-        )
-    if parameter.log and belief.within <= 1:
-        raise ValueError(
-            f"{what}: within must be a factor above 1, since the range of {name} is logarithmic, not {belief.within}"
-        )
-
-
-def fitting(beliefs: Mapping[str, Belief], parameters: Mapping[str, Any]) -> dict[str, Belief]:
-    """The beliefs that can be ones about these parameters. In define-by-run, ranges change and parameters appear."""
-    found = {}
-    for name, belief in beliefs.items():
-        if name not in parameters:
-            continue
-        try:
-            check_belief(name, belief, parameters[name])
-        except ValueError:
-            continue
-        found[name] = belief
-    return found
 
 
 class OfNumber:
@@ -315,11 +330,13 @@ class Believed:
     def as_uniform(self, u: Array, *, most: bool = False) -> Array:
         """Uniform numbers, (n, draws), changed so that the points they make have this density.
 
-        With ``most``, each parameter with a belief has its most likely value instead.
+        With ``most``, each parameter with a belief has its most likely value in the first point.
         """
         u = u.copy()
         for _, i, part in self._parts:
-            u[:, i] = part.most if most else part.as_uniform(u[:, i])
+            u[:, i] = part.as_uniform(u[:, i])
+            if most:
+                u[0, i] = part.most
         return u
 
 

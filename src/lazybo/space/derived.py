@@ -10,7 +10,7 @@ from lazybo.core import Array, checks
 from lazybo.gp import Column
 
 if TYPE_CHECKING:
-    from lazybo.space.configurations import Configurations
+    from lazybo.space.space import Space
 
 # Numbers that describe a configuration.
 Features: TypeAlias = Callable[[dict[str, Any]], Sequence[float]]
@@ -30,7 +30,7 @@ class Derived:
 
     def __init__(
         self,
-        configurations: "Configurations",
+        space: "Space",
         features: Features | None,
         canonical: Canonical | None,
         examples: Sequence[Mapping[str, Any]],
@@ -41,7 +41,7 @@ class Derived:
                     f"{name} must be a function that takes a configuration (a dict), not {checks.shortened(function)}"
                 )
                 raise ValueError(wrong)
-        self._configurations, self._features, self._canonical = configurations, features, canonical
+        self._space, self._features, self._canonical = space, features, canonical
         self._known: dict[bytes, Array] = {}
         self._keys: dict[bytes, Any] = {}
         self._middle, self._width = np.zeros(0), np.ones(0)
@@ -69,7 +69,7 @@ class Derived:
         """The key of a configuration, or the one that stands for it; None if there is no such function."""
         if self._canonical is None:
             return None
-        key = _called("canonical", self._canonical, self._configurations.values(params))
+        key = _called("canonical", self._canonical, self._space.values(params))
         if key is None or not (isinstance(key, Mapping) or _is_hashable(key)):
             wrong = "canonical must return a configuration, or a key such as a text or a tuple"
             raise ValueError(f"{wrong}, not {checks.shortened(key)}")
@@ -83,7 +83,7 @@ class Derived:
             standing = self._standing(first)
             changes = changes or self._standing(self.key(standing)) != standing
         if changes:
-            values = checks.shortened(self._configurations.values(params), 200)
+            values = checks.shortened(self._space.values(params), 200)
             raise ValueError(
                 f"canonical must always return the same for equivalent configurations, but does not for {values}: not "
                 "when it is called again, or when it gets what it has returned"
@@ -92,7 +92,7 @@ class Derived:
     def _standing(self, key: Any) -> Mapping[str, Any]:
         """The configuration that canonical has returned, as a study has it."""
         try:
-            return self._configurations.plain(key)
+            return self._space.plain(key)
         except ValueError as error:
             wrong = f"canonical returned {checks.shortened(key, 200)}, which is no configuration: {error}"
             raise ValueError(wrong) from None
@@ -117,7 +117,7 @@ class Derived:
     def _checked(self, params: Mapping[str, Any]) -> Array:
         """The features of a configuration."""
         assert self._features is not None
-        values = self._configurations.values(params)
+        values = self._space.values(params)
         found = _called("features", self._features, values)
         numbers = list(found) if isinstance(found, Sequence | np.ndarray) and not isinstance(found, str) else [found]
         for each in numbers:

@@ -40,16 +40,14 @@ def only_value(distribution: BaseDistribution) -> Any:
     return distribution.low  # type: ignore[attr-defined]
 
 
-def allowed_values(distribution: Any) -> str:
-    """The values of a distribution in words, for messages; a kind with structure as it was written."""
-    if isinstance(distribution, CategoricalDistribution):
-        return f"one of {checks.shortened(list(distribution.choices), 200)}"
-    return in_words(str(distribution))
+def in_words(given: Any) -> str:
+    """The values of a distribution in words; a kind with structure as it was written.
 
-
-def in_words(text: str) -> str:
-    """The same for the text of a distribution as studies store it, perhaps with a condition after it."""
-    text = re.sub(r"^CategoricalDistribution\(choices=(.*?)\)(?=$| if )", r"one of \1", text, flags=re.DOTALL)
+    Also of the text of a distribution as studies store it, perhaps with a condition after it.
+    """
+    if isinstance(given, CategoricalDistribution):
+        return f"one of {checks.shortened(list(given.choices), 200)}"
+    text = re.sub(r"^CategoricalDistribution\(choices=(.*?)\)(?=$| if )", r"one of \1", str(given), flags=re.DOTALL)
     match = re.match(r"(Float|Int)Distribution\(high=(.+?), log=(\w+), low=(.+?), step=(.+?)\)", text)
     if match is None:
         return text

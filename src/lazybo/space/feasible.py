@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import Array, checks
-from lazybo.space.space import MAX_LISTED, Predicate, Space
+from lazybo.space.space import Predicate, Space
 
 # Answers that are remembered: more than a step asks for.
 MAX_REMEMBERED = 2**15
@@ -62,8 +62,8 @@ class Feasibility:
         """Which points are feasible, (m,). The answers are not remembered: for many points that are asked once."""
         if self._conditional:
             # A number on its way between two levels may switch other parameters on or off.
-            points = self._space.repair(self._space.snap(points).copy())
-        return np.array(self._answers(self._space.decode_all(points)), dtype=bool)
+            points = self._space.points.repair(self._space.points.snap(points).copy())
+        return np.array(self._answers(self._space.points.decode_all(points)), dtype=bool)
 
     def _answers(self, configurations: list[dict[str, Any]]) -> list[bool]:
         predicate = self._predicate
@@ -85,7 +85,7 @@ class Feasibility:
 
     def __call__(self, points: Array) -> NDArray[np.bool_]:
         """Which points are feasible, (m,)."""
-        data, width = points.tobytes(), 8 * self._space.dim
+        data, width = points.tobytes(), 8 * self._space.points.dim
         keys = [data[i : i + width] for i in range(0, len(data), width)]
         new = [i for i, key in enumerate(keys) if key not in self._known]
         if len(self._known) + len(new) > MAX_REMEMBERED:
@@ -107,7 +107,7 @@ class Feasibility:
         found, low, high = first, np.zeros(len(rows)), np.ones(len(rows))
         for _ in range(bisections):
             middle = (low + high) / 2
-            there = np.where(self._space.numeric, first + middle[:, None] * (last - first), last)
+            there = np.where(self._space.points.numeric, first + middle[:, None] * (last - first), last)
             there = np.where(np.isnan(there), last, there)
             inside = self(there)
             found = np.where(inside[:, None], there, found)
@@ -137,8 +137,8 @@ class FeasibleSet:
 
     def check(self, seed: int) -> None:
         """Raise a ValueError if no feasible point can be found."""
-        if self._space.dim == 0:
-            only = self._space.decode(np.zeros(0))
+        if self._space.points.dim == 0:
+            only = self._space.points.decode(np.zeros(0))
             if self.contains.holds(only):
                 return
             raise ValueError(f"the only configuration of this space, {checks.shortened(only, 400)}, is not feasible")
@@ -163,7 +163,7 @@ class FeasibleSet:
 
     def spread(self, seed: int, rng: np.random.Generator, n: int) -> Array:
         """Points spread over the feasible set, (n, d); new ones for every generator."""
-        points = np.zeros((0, self._space.dim))
+        points = np.zeros((0, self._space.points.dim))
         if self._start(seed).share >= LARGE_SHARE:
             sobol = _Sobol(self._space, rng)
             while len(points) < n and sobol.drawn < 8 * n:
@@ -177,24 +177,24 @@ class FeasibleSet:
 
     def everything(self, seed: int) -> Array:
         """All known points of the feasible set, (m, d); complete for small spaces."""
-        return self._listed if self._space.size <= MAX_LISTED else self._walked(seed)
+        return self._listed if self._space.is_small else self._walked(seed)
 
     def left(self, seed: int, taken: int, contain: Callable[[Array], NDArray[np.bool_]]) -> float:
         """The number of feasible points that are not taken; infinity if there are many.
 
         At most ``taken`` are; ``contain`` says which points are.
         """
-        size, share = self._space.size, self._start(seed).share
-        if size > MAX_LISTED or share * size > 1000 + 4 * taken:
+        share = self._start(seed).share
+        if not self._space.is_small or share * self._space.size > 1000 + 4 * taken:
             return np.inf
         return float(np.count_nonzero(~contain(self._listed)))
 
     def completed(self, seed: int, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
         """A feasible configuration with the ``fixed`` values; the others are those of a point if that is feasible."""
         known = self._walked(seed)
-        distance = np.abs(np.nan_to_num(known, nan=2.0) - self._space.encode_some(fixed))
+        distance = np.abs(np.nan_to_num(known, nan=2.0) - self._space.points.encode_some(fixed))
         near = known[np.argsort(np.nansum(distance, axis=1), kind="stable")]
-        candidates = np.vstack((x[None], near[: COMPLETIONS // 8], self._space.sample(rng, COMPLETIONS)))
+        candidates = np.vstack((x[None], near[: COMPLETIONS // 8], self._space.points.sample(rng, COMPLETIONS)))
         tried = 0
         for candidate in candidates:
             params = self._space.complete(fixed, candidate, rng)
@@ -230,16 +230,16 @@ class FeasibleSet:
 
     @cached_property
     def _listed(self) -> Array:
-        points = np.array(list(self._space.listed()))
+        points = np.array(list(self._space.points.listed()))
         return points[self.contains.fresh(points)]
 
     def _search(self, seed: int, enough: int) -> Found:
-        sobol, points = _Sobol(self._space, np.random.default_rng(seed)), np.zeros((0, self._space.dim))
+        sobol, points = _Sobol(self._space, np.random.default_rng(seed)), np.zeros((0, self._space.points.dim))
         while len(points) < enough and sobol.drawn < MAX_TRIES:
             tried = sobol.next(max(FIRST_TRIES, sobol.drawn))
             points = np.vstack((points, tried[self.contains.fresh(tried)]))
         share, tries, corners = len(points) / sobol.drawn, sobol.drawn, len(points) < min(FEW, enough)
-        if len(points) < FEW and self._space.size <= MAX_LISTED:
+        if len(points) < FEW and self._space.is_small:
             if len(self._listed) == 0:
                 raise _nothing(f"none of the {self._space.size:,.0f} configurations is feasible")
             return Found(self._listed[np.random.default_rng((seed, 3)).permutation(len(self._listed))], share)
@@ -252,11 +252,11 @@ class FeasibleSet:
 
     def _near_corners(self, rng: np.random.Generator) -> Array:
         """Points pulled towards a corner or the middle, by factors from 1 to 1/1000."""
-        m, d = CORNER_TRIES, self._space.draws
+        m, d = CORNER_TRIES, self._space.points.draws
         corner = rng.integers(0, 3, (m, d)) / 2
         corner = np.where(rng.random((m, 1)) < 0.5, corner[:, :1], corner)  # the same for all parameters
         factor = 10 ** rng.uniform(-3.0, 0.0, (m, 1))
-        return self._space.from_uniform(np.minimum(corner + factor * (rng.random((m, d)) - corner), 1.0 - 1e-9))
+        return self._space.points.from_uniform(np.minimum(corner + factor * (rng.random((m, d)) - corner), 1.0 - 1e-9))
 
     def _walk(self, points: Array, others: Array, rng: np.random.Generator, steps: int) -> Array:
         for _ in range(steps):
@@ -266,7 +266,7 @@ class FeasibleSet:
 
     def _moved(self, points: Array, others: Array, rng: np.random.Generator) -> Array:
         """A step of each walker: along the difference of two others, a random one, or one parameter drawn again."""
-        (m, d), numeric = points.shape, self._space.numeric
+        (m, d), numeric = points.shape, self._space.points.numeric
         i, j = rng.integers(len(others), size=(2, m))
         touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
         count = np.maximum(touched.sum(axis=1, keepdims=True), 1)
@@ -275,11 +275,11 @@ class FeasibleSet:
         step = np.where(rng.random((m, 1)) < 0.6, along, width * rng.standard_normal((m, d)))
         u = np.where(touched & numeric, _reflected(points + step), points)
         u = np.where(touched & ~numeric & (rng.random((m, 1)) < 0.3), others[i], u)
-        new, one = self._space.sample(rng, m), rng.integers(0, d, (m, 1)) == np.arange(d)
+        new, one = self._space.points.sample(rng, m), rng.integers(0, d, (m, 1)) == np.arange(d)
         redrawn = (rng.random((m, 1)) < 0.25) & ~np.isnan(new)
         u = np.where(redrawn, np.where(one, new, points), u)
         u = np.where(np.isnan(u), points, u)
-        return self._space.repair(self._space.snap(u), rng)
+        return self._space.points.repair(self._space.points.snap(u), rng)
 
 
 def _reflected(u: Array) -> Array:
@@ -302,10 +302,10 @@ class _Sobol:
         from scipy.stats import qmc
 
         self._space = space
-        self._sequence = qmc.Sobol(space.draws, rng=rng)
+        self._sequence = qmc.Sobol(space.points.draws, rng=rng)
         self.drawn = 0
 
     def next(self, n: int) -> Array:
         """The next points, (n, d)."""
         self.drawn += n
-        return self._space.from_uniform(self._sequence.random(n))
+        return self._space.points.from_uniform(self._sequence.random(n))

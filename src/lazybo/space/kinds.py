@@ -6,7 +6,7 @@ can read, and any combination of them can be read back as a value.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +27,11 @@ class Structured(ABC):
 
     # What files and studies call it.
     name: ClassVar[str]
+    kinds: ClassVar[dict[str, type["Structured"]]] = {}
+    """All kinds by their names."""
+
+    def __init_subclass__(cls) -> None:
+        Structured.kinds[cls.name] = cls
 
     @abstractmethod
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
@@ -49,6 +54,21 @@ class Structured(ABC):
         """The axis, made once."""
         return _axis_of(self)
 
+    @staticmethod
+    def of_plain(plain: Any) -> "Structured":
+        """The kind that `to_plain` wrote, or that a file describes."""
+        kinds = Structured.kinds
+        if not isinstance(plain, Mapping) or plain.get("kind") not in kinds:
+            raise ValueError(
+                f"a parameter with structure must have a kind, one of {[*kinds]}, not {checks.shortened(plain)}"
+            )
+        given = {name: value for name, value in plain.items() if name != "kind"}
+        try:
+            return kinds[plain["kind"]].from_plain(**given)
+        except TypeError:
+            needed = [name for name, default in kinds[plain["kind"]].arguments().items() if default is MISSING]
+            raise ValueError(f"a {plain['kind']} needs {' and '.join(needed)}, not {sorted(given)}") from None
+
     @classmethod
     def from_plain(cls, **given: Any) -> "Structured":
         """The kind with arguments that `to_plain` wrote."""
@@ -66,12 +86,12 @@ class Structured(ABC):
             name: _plain(value) for name, (value, default) in given.items() if value != default
         }
 
-
-def text_of(value: Any) -> str:
-    """A value as people would write it: without quotes and brackets, shares with four digits."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {share:.4g}" for name, share in value.items() if share)
-    return ", ".join(map(str, value)) if isinstance(value, list | set | frozenset) else str(value)
+    @staticmethod
+    def text(value: Any) -> str:
+        """A value as people would write it: without quotes and brackets, shares with four digits."""
+        if isinstance(value, Mapping):
+            return ", ".join(f"{name} {share:.4g}" for name, share in value.items() if share)
+        return ", ".join(map(str, value)) if isinstance(value, list | set | frozenset) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -1,56 +1,55 @@
-"""Search spaces: convert the values of Optuna distributions to points of the unit cube and back.
+"""Search spaces: which parameters there are, which values they have, and when each is active.
 
-======  ==============================================================  ========
-symbol  meaning                                                         shape
-======  ==============================================================  ========
-d       numbers in a point: one for each parameter that can vary, if    scalar
-        none has structure
-x       a point: numbers in [0, 1], choices as 0, 1, …, NaN: inactive   (d,)
-======  ==============================================================  ========
+A configuration has two forms, which differ for parameters with structure (`kinds.py`). Users see *values*: ``{"order":
+["b", "a"]}``. Everything else has *params*, as a study stores them: ``{"order[0]": "b", "order[1]": "a"}``.
 
-A numeric parameter is linear or logarithmic, like its distribution. Points always belong to values that can be
-evaluated: integers and steps are rounded.
+A conditional parameter has a `Condition`: it is active while its parent is active and has one of certain values. An
+*optional* parameter may be missing from an observation for unknown reasons; points to evaluate always have it.
 
-What configurations are is in `configurations.py`. A point ends with the features that a user's function computes from
-its configuration, if there is one (`derived.py`).
+How configurations become points of the unit cube is in `points.py`.
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise, product
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
 
 from lazybo.core import Array, checks
-from lazybo.gp import Column
-from lazybo.space.axis import Axis, Perturbation, axis_of
-from lazybo.space.beliefs import Belief, Believed, beliefs_of, check_belief, fitting
-from lazybo.space.configurations import Condition, Configurations, names_in
-from lazybo.space.derived import Canonical, Derived, Features
-from lazybo.space.distributions import contains, only_value
+from lazybo.space.beliefs import Belief
+from lazybo.space.derived import Canonical, Features
+from lazybo.space.distributions import contains, in_words, plain_value
 from lazybo.space.kinds import Structured
-from lazybo.space.shorthand import warn_of_misreading
-
-__all__ = ["MAX_LISTED", "Condition", "Predicate", "Space", "Undeclared", "as_space", "believing", "places_of", "sobol"]
+from lazybo.space.points import Points
+from lazybo.space.shorthand import as_distributions, warn_of_misreading
+from lazybo.space.tables import Cells
 
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
+Parameter: TypeAlias = BaseDistribution | Structured
 # What a space is made of.
 ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical", "instead_of", "beliefs")
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
-# The features of a user's function have units that come from so many random configurations.
-EXAMPLES = 128
-# The canonical forms of so many of them are checked.
-CHECKED = 8
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A parameter is active while ``parent`` is active and has one of ``values``.
+
+    With ``outside``, values may lie outside the range of the parent, as those of earlier results may.
+    """
+
+    parent: str
+    values: tuple[Any, ...]
+    outside: bool = field(default=False, compare=False, repr=False)
 
 
 class Space:
-    """The parameters of a problem, and what is known about them. Converts configurations to points and back.
+    """The parameters of a problem, and what is known about them; immutable.
 
     - ``parameters``: a dict of lists of choices, ranges ``(low, high)`` or ``(low, high, "log")``, and Optuna
       distributions (`lazybo.space.shorthand`), and kinds with structure such as `lazybo.Permutation`.
@@ -65,7 +64,12 @@ class Space:
     - ``canonical``: a function of a configuration that returns a key. Configurations with equal keys are equivalent:
       only one of them is suggested, and what was measured for one holds for all. If it returns the configuration that
       stands for the equivalent ones, a dict, the model also knows which others are near it.
+
+    ``points`` converts configurations to points of the unit cube and back.
     """
+
+    declared: ClassVar[bool] = True
+    """False for the space of a run whose objective names its parameters."""
 
     @checks.hinting({})
     def __init__(
@@ -80,67 +84,58 @@ class Space:
         instead_of: Collection[str] = (),
         beliefs: Mapping[str, Belief] | None = None,
     ) -> None:
-        known = self.configurations = Configurations(
-            parameters, conditions, optional, may_be_empty=isinstance(self, Undeclared)
-        )
-        self.parameters, self.stored, self.kinds = known.parameters, known.stored, known.kinds
-        self.distributions, self.conditions, self.optional = known.distributions, known.conditions, known.optional
-        self.check, self.has, self.plain = known.check, known.has, known.plain
-        self.store, self.values, self.stored_conditions = known.store, known.values, known.stored_conditions
-        if feasible is not None and not callable(feasible):
-            raise ValueError(
-                "feasible must be a function that takes a configuration (a dict) and returns True or False, not "
-                f"{checks.shortened(feasible)}"
-            )
-        self.feasible = feasible
-        self.beliefs = beliefs_of(beliefs)
-        for name, belief in self.beliefs.items():
-            if name not in self.parameters:
-                raise ValueError(f"there is a belief about {name!r}, but this space has {sorted(self.parameters)}")
-            check_belief(name, belief, self.parameters[name])
-        warn_of_misreading(parameters)
-        self.axes: dict[str, Axis] = {
-            name: each.axis if isinstance(each, Structured) else axis_of(each)
+        self.parameters = _parameters(parameters)
+        """Every parameter as a distribution or a kind with structure."""
+        if self.declared and not self.parameters:
+            raise ValueError("the space is empty: give at least one parameter")
+        self.conditions = _conditions(conditions)
+        self.optional = _names_in("optional", optional)
+        self.kinds = {name: each for name, each in self.parameters.items() if isinstance(each, Structured)}
+        """The parameters with structure."""
+        stored = {
+            name: each.stored(name) if isinstance(each, Structured) else {name: each}
             for name, each in self.parameters.items()
-            if isinstance(each, Structured) or not each.single()
         }
-        known.axes, self._parents_first = self.axes, known.parents_first
-        self.names = tuple(self.axes)
-        self.slices = _consecutive({name: axis.width for name, axis in self.axes.items()})
-        """The numbers of a point that belong to each parameter that can vary."""
-        self._drawn = _consecutive({name: axis.draws for name, axis in self.axes.items()})
-        self.believed = Believed(self.beliefs, self.axes, self.slices, self._drawn) if self.beliefs else None
-        """The density of the beliefs; None if there are none."""
-        self.draws = sum(axis.draws for axis in self.axes.values())
-        """How many uniform numbers a random point needs."""
-        places = [np.minimum(np.arange(axis.draws), axis.width - 1) for axis in self.axes.values()]
-        self._stepped = np.concatenate(
-            [place + each.start for place, each in zip(places, self.slices.values(), strict=True)] or [[]]
-        ).astype(np.intp)
-        """The number of a point whose range the steps of each uniform number have, (draws,)."""
-        maybe, axes = self.conditions.keys() | self.optional, self.axes.items()
-        self.instead_of = _replaced(instead_of, self.parameters, features)
-        by_axis = {name: axis.columns(conditional=name in maybe) for name, axis in axes}
-        self.numeric = np.array([each for _, axis in axes for each in axis.numeric], dtype=bool)
-        """Which numbers of a point are in [0, 1] and may move continuously, (d,)."""
-        self.levels = np.array([axis.levels for _, axis in axes for _ in range(axis.width)])
-        """How many values the parameter of each number of a point can take, infinity for a continuous one, (d,)."""
+        self.stored = {name: tuple(each) for name, each in stored.items()}
+        """The names in a study of each parameter."""
+        self.distributions = _flat(stored)
+        """The distributions of all parameters as a study has them."""
+        _check(self.parameters, self.conditions, self.optional)
+        self.stored_conditions = {
+            each: condition for name, condition in self.conditions.items() for each in stored[name]
+        }
+        """The conditions by the names of stored parameters."""
+        self.parents_first = _parents_first(self.parameters, self.conditions)
+        """All parameters, parents before children."""
+        self.feasible = _predicate(feasible)
+        self.beliefs = Belief.checked(beliefs, self.parameters)
+        warn_of_misreading(parameters)
         self.features, self.canonical = features, canonical
-        self.derived: Derived | None = None
-        """What the user's functions say about configurations."""
-        self.own = 0
-        """How many numbers at the end of a point are features of the user's function."""
-        if features is not None or canonical is not None:
-            random = self.sample(np.random.default_rng(0), EXAMPLES if self.axes else 1)
-            examples = [self.decode(x) for x in random]
-            self.derived = Derived(known, features, canonical, examples)
-            # A function of feasible configurations may fail for others.
-            for each in examples[:CHECKED] if canonical is not None and feasible is None else ():
-                self.derived.check_canonical(each)
-            self.own = self.derived.count
-            self.numeric = np.append(self.numeric, np.zeros(self.own, dtype=bool))
-            self.levels = np.append(self.levels, np.full(self.own, np.inf))
-        self.columns = _seen(by_axis, self.instead_of, () if self.derived is None else self.derived.columns)
+        self.instead_of = _replaced(instead_of, self.parameters, features)
+        self.points = Points(self)
+        """The points of its configurations."""
+
+    @classmethod
+    def of(cls, given: Any) -> "Space":
+        """``given`` itself if it is a space, or the space of a dict of parameters."""
+        return given if isinstance(given, Space) else cls(given)
+
+    @staticmethod
+    def undeclared() -> "Space":
+        """The space of a run whose objective names its parameters: the sampler infers them from trials."""
+        return _Undeclared({})
+
+    @staticmethod
+    def grouped(distributions: Mapping[str, BaseDistribution], kinds: Mapping[str, Structured]) -> dict[str, Parameter]:
+        """Stored parameters as parameters of a space, in their order: those of a kind, if all are there, are one."""
+        owner = {
+            each: name
+            for name, kind in kinds.items()
+            if all(distributions.get(each) == distribution for each, distribution in kind.stored(name).items())
+            for each in kind.stored(name)
+        }
+        names = dict.fromkeys(owner.get(each, each) for each in distributions)
+        return {name: kinds[name] if name in owner.values() else distributions[name] for name in names}
 
     def __eq__(self, other: object) -> bool:
         """Whether another space has the same parameters, conditions and predicate."""
@@ -148,10 +143,19 @@ class Space:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @property
-    def dim(self) -> int:
-        """How many numbers a point has: one for each parameter that can vary, unless some have structure; d."""
-        return len(self.numeric)
+    def changed(self, **changes: Any) -> "Space":
+        """The same space with other arguments."""
+        return Space(**{name: getattr(self, name) for name in ARGUMENTS} | changes)
+
+    def believing(self, beliefs: Mapping[str, Belief]) -> "Space":
+        """The same space with these beliefs, except for those that do not fit it."""
+        found = Belief.fitting(beliefs, self.parameters)
+        return self if found == self.beliefs else self.changed(beliefs=found)
+
+    def box(self, center: Array, side: float) -> "Space":
+        """The part of the space around a point, (d,), as wide as ``side`` in each number; see `Points.box`."""
+        # A local model refines what was found.
+        return self.changed(parameters={**self.parameters, **self.points.box(center, side)}, beliefs={})
 
     @cached_property
     def size(self) -> float:
@@ -159,243 +163,168 @@ class Space:
 
         Configurations that differ only in inactive parameters count once, unless there are too many to list.
         """
-        product_of_levels = math.prod(axis.levels for axis in self.axes.values())
+        product_of_levels = math.prod(axis.levels for axis in self.points.axes.values())
         if self.conditions and product_of_levels <= MAX_LISTED:
-            return float(sum(1 for _ in self.listed()))
+            return float(sum(1 for _ in self.points.listed()))
         return product_of_levels
 
-    def changed(self, **changes: Any) -> "Space":
-        """The same space with other arguments."""
-        return Space(**{name: getattr(self, name) for name in ARGUMENTS} | changes)
+    @property
+    def is_small(self) -> bool:
+        """Whether all configurations can be listed."""
+        return self.size <= MAX_LISTED
 
-    # ------------------------------------------------------------ values and points
+    @property
+    def cells(self) -> Cells:
+        """Reads tables of its configurations."""
+        return Cells(self.distributions, self.stored_conditions)
 
-    def encode(self, params: Mapping[str, Any]) -> Array:
-        """The point of a validated configuration, (d,)."""
-        if self.derived is None:
-            return self._encode(params)
-        params, numbers = self.derived.of(params)
-        return np.append(self._encode(params), numbers)
+    # -------------------------------------------------------------- configurations
 
-    def _encode(self, params: Mapping[str, Any]) -> Array:
-        parts = [
-            axis.encode(self.configurations.of(name, params))
-            if self.stored[name][0] in params
-            else (np.nan,) * axis.width
-            for name, axis in self.axes.items()
-        ]
-        return np.array([x for part in parts for x in part])
+    def is_active(self, name: str, params: Mapping[str, Any]) -> bool:
+        """Whether a parameter is active, given at least its parents."""
+        condition = self.conditions.get(name)
+        return condition is None or (condition.parent in params and params[condition.parent] in condition.values)
 
-    def encode_some(self, params: Mapping[str, Any]) -> Array:
-        """The point of a part of a configuration, (d,): NaN where it has no value, and for features."""
-        have = [name for name, stored in self.stored.items() if all(each in params for each in stored)]
-        place = self._encode({each: params[each] for name in have for each in self.stored[name]})
-        return np.append(place, np.full(self.own, np.nan))
+    def allows(self, name: str, value: Any) -> bool:
+        """Whether a stored parameter may have this value."""
+        return contains(self.distributions[name], value)
 
-    def key(self, x: Array, params: Mapping[str, Any] | None = None) -> Hashable:
-        """What points of equivalent configurations share: what ``canonical`` returns, or else the point itself."""
-        if self.derived is None or self.canonical is None:
-            return x.tobytes()
-        point = x.tobytes()
-        key = self.derived.key(params) if params is not None else self.derived.key_at(point, lambda: self.decode(x))
-        return point if isinstance(key, Mapping) else (key,)
+    def check(self, params: Mapping[str, Any], *, outside: bool = False) -> None:
+        """Raise a ValueError if this is not a configuration: unknown, missing or inactive parameters, or wrong values.
 
-    def decode(self, x: Array) -> dict[str, Any]:
-        """The configuration at a point, in the order of the distributions."""
-        place, params = x.tolist(), dict[str, Any]()
-        for name in self._parents_first:
-            if name in self.conditions and not self.configurations.is_active(name, params):
+        These are stored parameters. With ``outside`` a number may lie outside its range (but not below 0 on a
+        logarithmic scale).
+        """
+        if not isinstance(params, Mapping):
+            raise ValueError(f"params must be a mapping from parameter names to values, not {params!r}")
+        unknown = [name for name in params if name not in self.distributions]
+        if unknown:
+            raise ValueError(f"unknown parameter {unknown[0]!r}; this space has {sorted(self.distributions)}")
+        for name, value in params.items():
+            if not self.allows(name, value) and not (outside and self.points.has_place(name, value)):
+                raise ValueError(f"{name} must be {in_words(self.distributions[name])}, not {checks.shortened(value)}")
+        for name in self.stored:
+            self._check_presence(name, params)
+
+    def _check_presence(self, name: str, params: Mapping[str, Any]) -> None:
+        """Raise a ValueError unless a parameter is there if it is active, and only then."""
+        stored = self.stored[name]
+        missing = [each for each in stored if each not in params]
+        is_absent = len(missing) == len(stored)
+        if not self.is_active(name, params):
+            if not is_absent:
+                condition = self.conditions[name]
+                raise ValueError(
+                    f"parameter {name!r} is only active while {condition.parent!r} is one of {condition.values}"
+                )
+        elif missing and not (is_absent and name in self.optional):
+            raise ValueError(f"parameter {name if is_absent else missing[0]!r} is missing")
+
+    def has(self, params: Mapping[str, Any]) -> bool:
+        """Whether this is a configuration of the space."""
+        try:
+            self.check(params)
+        except ValueError:
+            return False
+        return True
+
+    def plain(self, params: Mapping[str, Any], *, outside: bool = False) -> dict[str, Any]:
+        """Validate a configuration and convert it to stored parameters with plain Python values."""
+        params = self.store(params)
+        self.check(params, outside=outside)
+        return {name: plain_value(self.distributions[name], value) for name, value in params.items()}
+
+    def store(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Params of values as users give them. Those that are stored parameters already stay as they are."""
+        if not self.kinds or not isinstance(values, Mapping):
+            return values
+        params: dict[str, Any] = {}
+        for name, value in values.items():
+            kind = self.kinds.get(name)
+            if kind is None:
+                params[name] = value
                 continue
-            if name in self.axes:
-                params.update(self.configurations.as_stored(name, self.axes[name].decode(place[self.slices[name]])))
-            else:
-                params[name] = only_value(self.distributions[name])
-        return {name: params[name] for name in self.distributions if name in params}
+            try:
+                params |= zip(self.stored[name], kind.write(value), strict=True)
+            except ValueError as error:
+                raise ValueError(f"{name} {error}") from None
+        return params
 
-    def decode_all(self, x: Array) -> list[dict[str, Any]]:
-        """The configurations at some points: those of `decode`, many times faster."""
-        values: dict[str, list[Any]] = {}
+    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that users see for stored parameters, in the order of the definition."""
+        if not self.kinds:
+            return dict(params)
+        values = {}
         for name, stored in self.stored.items():
-            if name not in self.axes:
-                values[name] = [only_value(self.distributions[name])] * len(x)
-                continue
-            place = x[:, self.slices[name]]
-            known = ~np.isnan(place[:, 0])
-            rest = iter(self.axes[name].decode_all(place[known]))
-            found = [next(rest) if each else None for each in known.tolist()] if not known.all() else [*rest]
-            if name in self.kinds:
-                for i, each in enumerate(stored):
-                    values[each] = [None if row is None else row[i] for row in found]
-            else:
-                values[name] = found
-        rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-        for name in self._parents_first:
-            if name in self.conditions:
-                for row in rows:
-                    if not self.configurations.is_active(name, row):
-                        for each in self.stored[name]:
-                            del row[each]
-        return rows
+            if all(each in params for each in stored):
+                kind = self.kinds.get(name)
+                values[name] = params[name] if kind is None else kind.read([params[each] for each in stored])
+        return values
 
     def complete(self, fixed: Mapping[str, Any], x: Array, rng: np.random.Generator) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of a point, or random if it has none."""
         params: dict[str, Any] = {}
-        for name in self._parents_first:
-            if not self.configurations.is_active(name, params):
+        for name in self.parents_first:
+            if not self.is_active(name, params):
                 continue
             stored = self.stored[name]
-            if all(each in fixed for each in stored):
-                params |= {each: fixed[each] for each in stored}
-                continue
-            if name not in self.axes:
-                params[name] = only_value(self.distributions[name])
-                continue
-            axis, place = self.axes[name], x[self.slices[name]]
-            if np.isnan(place[0]):
-                place = axis.from_uniform(rng.random((1, axis.draws)))[0]
-            chosen = dict(self.configurations.as_stored(name, axis.decode(place.tolist())))
-            params |= chosen | {each: fixed[each] for each in chosen if each in fixed}
+            if not all(each in fixed for each in stored):
+                params |= self.points.chosen(name, x, rng)
+            params |= {each: fixed[each] for each in stored if each in fixed}
         complete = {name: params[name] for name in self.distributions if name in params} | dict(fixed)
         self.check(complete)
         return complete
 
-    # ------------------------------------------------------------------- points
 
-    def sample(self, rng: np.random.Generator, n: int) -> Array:
-        """Random points, (n, d): every parameter is uniform on its scale, as in `from_uniform`."""
-        return self.from_uniform(rng.random((n, self.draws)))
+class _Undeclared(Space):
+    """No parameters at all."""
 
-    def spread(self, rng: np.random.Generator, n: int) -> Array:
-        """Points that fill the space evenly (scrambled Sobol), (n, d)."""
-        return self.from_uniform(sobol(self.draws, rng, n)) if self.dim else np.zeros((n, 0))
-
-    def from_uniform(self, u: Array) -> Array:
-        """Points for uniform numbers in [0, 1), (n, draws): every parameter is uniform on its scale.
-
-        Discrete numbers are rounded from a range that begins and ends half a step beyond their ends.
-        """
-        parts = [axis.from_uniform(u[:, self._drawn[name]]) for name, axis in self.axes.items()]
-        empty = np.zeros((len(u), self.own))
-        return self.repair(np.hstack([*parts, empty]))
-
-    def perturbed(self, x: Array, ranges: Array, rng: np.random.Generator) -> Array:
-        """Points near some others, (m, d): numbers make random steps up to their ``ranges``, and choices change."""
-        m, d = len(x), self.draws
-        width = 10 ** rng.uniform(-3.0, 0.0, (m, 1)) * np.minimum(ranges[self._stepped], 1.0)
-        touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
-        step = width * rng.standard_normal((m, d))
-        draws = Perturbation(touched, step, rng.random((m, d)) < 1.0 / d, rng.random((m, d)))
-        slices, drawn = self.slices, self._drawn
-        parts = [axis.perturbed(x[:, slices[name]], draws.part(drawn[name])) for name, axis in self.axes.items()]
-        return _joined(parts, x, self.own)
-
-    def free(self, x: Array) -> NDArray[np.bool_]:
-        """Which numbers of points may move continuously, (n, d)."""
-        parts = [axis.free(x[:, self.slices[name]]) for name, axis in self.axes.items()]
-        return np.hstack([*parts, np.zeros((len(x), self.own), dtype=bool)])
-
-    def project(self, x: Array, free: NDArray[np.bool_]) -> Array:
-        """Points that moved continuously, moved in place to the nearest ones of configurations, (n, d)."""
-        for name, kind in self.kinds.items():
-            columns = self.slices[name]
-            x[:, columns] = kind.axis.project(x[:, columns], free[:, columns])
-        return x
-
-    def snap(self, x: Array) -> Array:
-        """The nearest points that belong to configurations, (n, d); NaN is kept."""
-        parts = [axis.snap(x[:, self.slices[name]]) for name, axis in self.axes.items()]
-        return _joined(parts, x, self.own)
-
-    def clip(self, x: Array) -> Array:
-        """Points with their numbers clipped to [0, 1], (n, d)."""
-        return np.where(self.numeric, np.clip(x, 0.0, 1.0), x)
-
-    def as_rows(self, x: Array) -> Array:
-        """Points as rows of a process, (n, max(d, 1)): if nothing varies, one column in which all are equal."""
-        return x if self.dim else np.zeros((len(x), 1))
-
-    def repair(self, x: Array, rng: np.random.Generator | None = None) -> Array:
-        """Make points obey the conditions, in place: set inactive entries to NaN, and fill newly active ones.
-
-        Entries are filled at random, or with the middle of their range if there is no ``rng``. Features of their
-        configurations are computed again. Returns the points.
-        """
-        self._obeying(x, rng)
-        if self.derived is not None:
-            for i, row in enumerate(x):
-                x[i] = self.derived.remembered(row, lambda row: self.encode(self.decode(row)))
-        return x
-
-    def _obeying(self, x: Array, rng: np.random.Generator | None = None) -> Array:
-        for name in self._parents_first:
-            if name not in self.axes or not (name in self.conditions or name in self.optional):
-                continue
-            axis, columns = self.axes[name], self.slices[name]
-            active = _active_rows(self, name, x) if name in self.conditions else np.full(len(x), True)
-            x[~active, columns] = np.nan
-            empty = active & np.isnan(x[:, columns.start])
-            if empty.any():
-                shape = (int(empty.sum()), axis.draws)
-                x[empty, columns] = axis.from_uniform(np.full(shape, 0.5) if rng is None else rng.random(shape))
-        return x
-
-    def neighbours(self, x: Array, others: Array, rng: np.random.Generator) -> Array:
-        """The discrete neighbours of one point, (m, d): the next levels up and down, and every other choice.
-
-        Of a parameter with very many choices only those of ``others``, (s, d), and some at random.
-        """
-        moves = []
-        for name, axis in self.axes.items():
-            columns = self.slices[name]
-            if np.isnan(x[columns.start]):
-                continue
-            places = axis.next_to(x[columns], others[:, columns], rng)
-            moved = np.repeat(x[None], len(places), axis=0)
-            moved[:, columns] = places
-            moves.append(moved)
-        return self.repair(np.vstack(moves), rng) if moves else np.zeros((0, self.dim))
-
-    def listed(self) -> Iterator[Array]:
-        """All points of a finite space, each once."""
-        seen = set()
-        for values in product(*(axis.listed() for axis in self.axes.values())):
-            x = self.repair(np.concatenate((*values, np.zeros(self.own)))[None])[0]
-            key = x.tobytes()
-            if key not in seen:
-                seen.add(key)
-                yield x
+    declared = False
 
 
-class Undeclared(Space):
-    """The space of a run whose objective names its parameters: it has none, and the sampler infers them from trials."""
-
-    def __init__(self) -> None:
-        super().__init__({})
+# ------------------------------------------------------------------------------ arguments
 
 
-def _active_rows(space: Space, name: str, x: Array) -> NDArray[np.bool_]:
-    """At which points a conditional parameter is active, (n,)."""
-    condition = space.conditions[name]
-    parent = condition.parent
-    if parent not in space.axes:
-        active = only_value(space.distributions[parent]) in condition.values
-        rows = np.full(len(x), active)
-        return rows & _active_rows(space, parent, x) if parent in space.conditions else rows
-    places = np.array(places_of(space, condition)).reshape(-1, space.axes[parent].width)
-    gaps = np.abs(x[:, None, space.slices[parent]] - places)
-    return np.asarray((gaps <= 1e-12).all(axis=2).any(axis=1))
+def _predicate(feasible: Any) -> Predicate | None:
+    if feasible is not None and not callable(feasible):
+        raise ValueError(
+            "feasible must be a function that takes a configuration (a dict) and returns True or False, not "
+            f"{checks.shortened(feasible)}"
+        )
+    return feasible
 
 
-def places_of(space: Space, condition: Condition) -> list[tuple[float, ...]]:
-    """The coordinates of a parent that can vary at which a condition holds; values outside its range have none."""
-    axis, parent = space.axes[condition.parent], condition.parent
-    values = [value for value in condition.values if contains(space.distributions[parent], value)]
-    return [axis.encode(space.configurations.of(parent, {parent: value})) for value in values]
+def _conditions(conditions: Mapping[str, Condition] | None) -> dict[str, Condition]:
+    """``conditions`` as a dict, the values of each as a tuple."""
+    if conditions is not None and not isinstance(conditions, Mapping):
+        raise ValueError(
+            "conditions must be a dict from the name of a parameter to its lazybo.Condition(parent, values), not "
+            f"{checks.shortened(conditions)}"
+        )
+    checked = {}
+    for name, condition in (conditions or {}).items():
+        which = f"conditions: the condition of {name!r}"
+        if not isinstance(condition, Condition):
+            raise ValueError(f"{which} must be lazybo.Condition(parent, values), not {checks.shortened(condition)}")
+        values = condition.values
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ValueError(f"{which} must have a list of values, not {checks.shortened(values)}")
+        if not values:
+            raise ValueError(f"{which} has no values: the parameter could never be active")
+        checked[name] = replace(condition, values=tuple(values))
+    return checked
+
+
+def _names_in(argument: str, names: Collection[str]) -> frozenset[str]:
+    """Names of parameters as a set."""
+    if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{argument} must be a list of names of parameters, not {checks.shortened(names)}")
+    return frozenset(names)
 
 
 def _replaced(names: Collection[str], parameters: Mapping[str, Any], features: Features | None) -> tuple[str, ...]:
     """The names of parameters that the model does not see, in the order of the parameters."""
-    for name in names_in("instead_of", names):
+    for name in _names_in("instead_of", names):
         if name not in parameters:
             raise ValueError(
                 f"instead_of names {checks.shortened(name)}; the parameters are {checks.shortened([*parameters], 200)}"
@@ -405,48 +334,62 @@ def _replaced(names: Collection[str], parameters: Mapping[str, Any], features: F
     return tuple(name for name in parameters if name in names)
 
 
-def _seen(
-    by_axis: Mapping[str, Sequence[Column]], hidden: Collection[str], own: Sequence[Column]
-) -> tuple[Column, ...]:
-    """The columns that the model sees, those of parameters and its ``own`` features; it skips the ``hidden`` ones."""
-    seen, before = list[Column](), 0
-    parts = [*((columns, name in hidden) for name, columns in by_axis.items()), (own, False)]
-    for columns, is_hidden in parts:
-        if is_hidden:
-            before += sum(column.size for column in columns)
-        elif columns:
-            seen += [replace(columns[0], before=before), *columns[1:]]
-            before = 0
-    return tuple(seen)
+def _parameters(given: Any) -> dict[str, Parameter]:
+    """The parameters of a space as distributions and kinds with structure."""
+    if not isinstance(given, Mapping):
+        return {**as_distributions(given)}  # raises
+    kinds = {name: each for name, each in given.items() if isinstance(each, Structured)}
+    others = as_distributions({name: each for name, each in given.items() if name not in kinds})
+    return {name: kinds[name] if name in kinds else others[name] for name in given}
 
 
-def _joined(parts: list[Array], x: Array, own: int) -> Array:
-    """Points of these parts. The features of their configurations, the last ``own`` numbers, are still those of X."""
-    return np.hstack([*parts, x[:, x.shape[1] - own :]]) if parts else x
+def _flat(stored: Mapping[str, Mapping[str, BaseDistribution]]) -> dict[str, BaseDistribution]:
+    """The stored parameters of all parameters."""
+    flat: dict[str, BaseDistribution] = {}
+    for name, each in stored.items():
+        twice = next((inside for inside in each if inside in flat), None)
+        if twice is not None:
+            raise ValueError(f"parameter {name!r} is stored as {twice!r}, which is another parameter; rename one")
+        flat |= each
+    return flat
 
 
-def sobol(draws: int, rng: np.random.Generator, n: int) -> Array:
-    """Uniform numbers of a scrambled Sobol sequence, (n, draws)."""
-    # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
-    from scipy.stats import qmc
-
-    # Sobol points are balanced only if their number is a power of two.
-    numbers: Array = qmc.Sobol(draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n]
-    return numbers
+def _check(parameters: Mapping[str, Parameter], conditions: dict[str, Condition], optional: frozenset[str]) -> None:
+    unknown = optional - parameters.keys()
+    if unknown:
+        raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*parameters]}")
+    for name, condition in conditions.items():
+        _check_condition(name, condition, parameters)
 
 
-def believing(space: Space, beliefs: Mapping[str, Belief]) -> Space:
-    """The same space with these beliefs, except for those that do not fit it."""
-    found = fitting(beliefs, space.parameters)
-    return space if found == space.beliefs else space.changed(beliefs=found)
+def _check_condition(name: str, condition: Condition, parameters: Mapping[str, Parameter]) -> None:
+    parent, which = condition.parent, f"conditions: the condition of {name!r}"
+    for known in (name, parent):
+        if not isinstance(known, str) or known not in parameters:
+            missing = f"there is no parameter {checks.shortened(known)}; this space has {[*parameters]}"
+            raise ValueError(f"{which} on {checks.shortened(parent)}: {missing}")
+    given = parameters[parent]
+    whole = given.stored(parent).get(parent) if isinstance(given, Structured) else given
+    if whole is None:
+        raise ValueError(f"{which} on {parent!r}: a parameter with structure decides about no others")
+    for value in condition.values:
+        if not contains(whole, value) and not condition.outside:
+            allowed = in_words(whole)
+            raise ValueError(f"{which} has {parent}={checks.shortened(value)}, but {parent} must be {allowed}")
 
 
-def as_space(given: Any) -> Space:
-    """``given`` itself if it is a `Space`, or the space of a dict of parameters."""
-    return given if isinstance(given, Space) else Space(given)
+def _parents_first(parameters: Iterable[str], conditions: dict[str, Condition]) -> list[str]:
+    """All parameter names, parents before children."""
+    ordered: list[str] = []
 
+    def visit(name: str, below: tuple[str, ...]) -> None:
+        if name in below:
+            raise ValueError(f"the conditions of {' and '.join(sorted(below))} depend on each other")
+        if name not in ordered:
+            if name in conditions:
+                visit(conditions[name].parent, (*below, name))
+            ordered.append(name)
 
-def _consecutive(lengths: Mapping[str, int]) -> dict[str, slice]:
-    """Slices of these lengths, one after the other."""
-    ends = np.cumsum([0, *lengths.values()]).tolist()
-    return {name: slice(*pair) for name, pair in zip(lengths, pairwise(ends), strict=True)}
+    for name in parameters:
+        visit(name, ())
+    return ordered

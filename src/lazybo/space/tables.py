@@ -25,53 +25,115 @@ DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
 # Larger tables are rejected. Studies of 100,000 trials have smaller ones.
 MOST_BYTES = 2**26
-TABLES = (".csv", ".xlsx")
 # An .xlsx file is a ZIP archive, and has at most so many bytes when it is unpacked, and so many rows.
 ZIPPED, MOST_UNZIPPED, MOST_ROWS = b"PK\x03\x04", 2**29, 2**20
 # Text that a spreadsheet may run, perhaps after apostrophes, one of which is ours; and what is a number instead.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
-# The prefix of the columns of parameters in Optuna's tables, and in those of `lazybo export`.
-MARK = "params_"
 
 
-def is_frame(source: object) -> bool:
-    """Whether this is a data frame of pandas or polars."""
-    return hasattr(source, "to_dicts") or hasattr(source, "to_dict")
+class Cells:
+    """The cells of tables as values of some parameters. ``conditional`` ones are not always active."""
 
+    MARK = "params_"
+    """The prefix of the columns of parameters in Optuna's tables, and in those of `lazybo export`."""
+    FILES = (".csv", ".xlsx")
+    """How the names of files with tables end."""
 
-def frame_rows(frame: Any) -> list[Any]:
-    """The rows of a data frame of polars or pandas, as dicts. Raises a TypeError for a single column."""
-    return list(frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records"))
+    def __init__(self, parameters: Mapping[str, BaseDistribution], conditional: Collection[str] = ()) -> None:
+        self._parameters, self._conditional = parameters, conditional
 
+    def read(self, name: str | Path, what: str, first: int = 0) -> dict[int, dict[str, Any]]:
+        """The rows of a file: cells separated by commas, semicolons or tabs, or the first sheet of an .xlsx.
 
-def parameter_columns(columns: Collection[str], names: Collection[str]) -> dict[str, str]:
-    """The column of each parameter that has one: ``params_NAME`` as in Optuna's tables, or else NAME."""
-    found = {}
-    for name in names:
-        marked = f"{MARK}{name}"
-        # A parameter may itself be called params_x.
-        if marked in columns and (marked not in names or f"{MARK}{marked}" in columns):
-            found[name] = marked
-        elif name in columns:
-            found[name] = name
-    return found
+        Between semicolons or tabs a number may have a decimal comma, as spreadsheets of many countries write it.
+        ``what`` names the table in messages, which number its rows from ``first``; so does the result. Cells are
+        numbers if they look like numbers, and choices if they are written like one. Columns without a heading and rows
+        without a cell are left out.
+        """
+        delimiter, rows = _texts(name, what)
+        if not rows:
+            raise ValueError(f"{what}, {str(name)!r}, is empty; it needs a heading with 'value'")
+        heading = [_unprotected(column.strip()) for column in rows[0]]
+        twice = [column for column, count in Counter(filter(None, heading)).items() if count > 1]
+        if twice:
+            raise ValueError(f"{what}, {str(name)!r}, has two columns {twice[0]!r}; rename or remove one of them")
+        parameters = {column: name for name, column in self.columns(heading).items()}
+        table = {}
+        for i, row in enumerate(rows[1:], first):
+            if not any(row):
+                continue
+            if len(row) != len(heading):
+                raise ValueError(f"row {i} of {what} has {len(row)} cells, its heading {len(heading)}")
+            cells = row if delimiter == "," else [DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row]
+            named = [(column, _unprotected(cell)) for column, cell in zip(heading, cells, strict=True) if column]
+            table[i] = {column: self.parsed(parameters.get(column), cell) for column, cell in named}
+        return table
 
+    def parsed(self, name: str | None, text: str) -> Any:
+        """The text of a cell as a value of a parameter, if it is one; an empty one is None."""
+        if text == "":
+            return None
+        parameter = None if name is None else self._parameters[name]
+        if isinstance(parameter, CategoricalDistribution):
+            # A reader of CSV removes spaces at the beginning of a cell.
+            same = (choice for form in (str, _without_spaces) for choice in parameter.choices if form(choice) == text)
+            return next(same, text)
+        for kind in (int, float):
+            try:
+                return kind(text)
+            except ValueError:
+                continue
+        return text
 
-def params_of(
-    cells: Mapping[str, Any], space: Mapping[str, BaseDistribution], conditional: Collection[str]
-) -> dict[str, Any]:
-    """The parameters of the space in a row. ``conditional`` ones are not always active.
+    def columns(self, columns: Collection[str]) -> dict[str, str]:
+        """The column of each parameter that has one: ``params_NAME`` as in Optuna's tables, or else NAME."""
+        found, names = {}, self._parameters
+        for name in names:
+            marked = f"{self.MARK}{name}"
+            # A parameter may itself be called params_x.
+            if marked in columns and (marked not in names or f"{self.MARK}{marked}" in columns):
+                found[name] = marked
+            elif name in columns:
+                found[name] = name
+        return found
 
-    An empty cell is an inactive parameter, or the choice None of one that is always active.
-    """
-    params = {}
-    for name, distribution in space.items():
-        if name in cells and not is_empty(cells[name]):
-            params[name] = _plain(name, cells[name], distribution)
-        elif name in cells and name not in conditional and None in getattr(distribution, "choices", ()):
-            params[name] = None
-    return params
+    def params(self, cells: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters in a row.
+
+        An empty cell is an inactive parameter, or the choice None of one that is always active.
+        """
+        params = {}
+        for name, distribution in self._parameters.items():
+            if name in cells and not self.is_empty(cells[name]):
+                params[name] = _plain(name, cells[name], distribution)
+            elif name in cells and name not in self._conditional and None in getattr(distribution, "choices", ()):
+                params[name] = None
+        return params
+
+    @staticmethod
+    def is_empty(cell: Any) -> bool:
+        """Whether a cell is missing: None or NaN."""
+        return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+    @staticmethod
+    def is_frame(source: object) -> bool:
+        """Whether this is a data frame of pandas or polars."""
+        return hasattr(source, "to_dicts") or hasattr(source, "to_dict")
+
+    @staticmethod
+    def of_frame(frame: Any) -> list[Any]:
+        """The rows of a data frame of polars or pandas, as dicts. Raises a TypeError for a single column."""
+        return list(frame.to_dicts() if hasattr(frame, "to_dicts") else frame.to_dict("records"))
+
+    @staticmethod
+    def csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+        """A table as CSV with a heading; None and what a row lacks are empty cells."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerow(map(_protected, columns))
+        writer.writerows([_protected(row.get(column)) for column in columns] for row in rows)
+        return text.getvalue()
 
 
 def _plain(name: str, cell: Any, distribution: BaseDistribution) -> Any:
@@ -86,46 +148,7 @@ def _plain(name: str, cell: Any, distribution: BaseDistribution) -> Any:
     return cell
 
 
-def is_empty(cell: Any) -> bool:
-    """Whether a cell is missing: None or NaN."""
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
-
-
-# ------------------------------------------------------------------------- read
-
-
-def csv_rows(
-    name: str | Path, what: str, space: Mapping[str, BaseDistribution], first: int = 0
-) -> dict[int, dict[str, Any]]:
-    """The rows of a file whose cells are separated by commas, semicolons or tabs, or of the first sheet of an .xlsx.
-
-    Between semicolons or tabs a number may have a decimal comma, as spreadsheets of many countries write it. ``what``
-    names the table in messages, which number its rows from ``first``; so does the result. Cells are numbers if they
-    look like numbers, and choices of the space if they are written like one. Columns without a heading and rows without
-    a cell are left out.
-    """
-    delimiter, rows = _cells(name, what)
-    if not rows:
-        raise ValueError(f"{what}, {str(name)!r}, is empty; it needs a heading with 'value'")
-    columns = [_unprotected(column.strip()) for column in rows[0]]
-    counts = Counter(filter(None, columns))
-    twice = [column for column, count in counts.items() if count > 1]
-    if twice:
-        raise ValueError(f"{what}, {str(name)!r}, has two columns {twice[0]!r}; rename or remove one of them")
-    parameters = {column: space[name] for name, column in parameter_columns(columns, space).items()}
-    table = {}
-    for i, row in enumerate(rows[1:], first):
-        if not any(row):
-            continue
-        if len(row) != len(columns):
-            raise ValueError(f"row {i} of {what} has {len(row)} cells, its heading {len(columns)}")
-        cells = row if delimiter == "," else [DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row]
-        named = [(column, cell) for column, cell in zip(columns, cells, strict=True) if column]
-        table[i] = {column: parsed(_unprotected(cell), parameters.get(column)) for column, cell in named}
-    return table
-
-
-def _cells(name: str | Path, what: str) -> tuple[str, list[list[str]]]:
+def _texts(name: str | Path, what: str) -> tuple[str, list[list[str]]]:
     """The delimiter of a file and its cells as texts, the heading first."""
     if "://" in str(name):
         raise ValueError(f"{what} must be a CSV file, not the URL of a storage; {LOAD}")
@@ -175,41 +198,13 @@ def _text(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
-def parsed(text: str, distribution: BaseDistribution | None = None) -> Any:
-    """A cell of a CSV file as a value of its parameter, if it has one; an empty one is None."""
-    if text == "":
-        return None
-    if isinstance(distribution, CategoricalDistribution):
-        # A reader of CSV removes spaces at the beginning of a cell.
-        same = (choice for form in (str, _without_spaces) for choice in distribution.choices if form(choice) == text)
-        return next(same, text)
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def _without_spaces(choice: object) -> str:
     return str(choice).lstrip(" ")
 
 
 def _unprotected(text: str) -> str:
-    """A cell without the apostrophe that `csv_text` has put before it."""
+    """A cell without the apostrophe that `Cells.csv` has put before it."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
-
-
-# ------------------------------------------------------------------------ write
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """A table as CSV with a heading; None and what a row lacks are empty cells."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(map(_protected, columns))
-    writer.writerows([_protected(row.get(column)) for column in columns] for row in rows)
-    return text.getvalue()
 
 
 def _protected(cell: Any) -> Any:

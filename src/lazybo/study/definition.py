@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial
 
 from lazybo.core import Direction, checks, codec, texts
 from lazybo.search import EarlierStudy, Options
-from lazybo.space import TABLES, Condition, Space, Undeclared, csv_rows, grouped, in_words, kind_of
+from lazybo.space import Cells, Condition, Space, Structured, in_words
 from lazybo.study.attributes import (
     FORMAT_KEY,
     METRIC_NAMES_KEY,
@@ -134,7 +134,7 @@ def _open_study(
     if first is not None:
         _check_same(name, first, attributes.get(REPORTS_KEY, 0), definition, space)
         return study, checks.check_seed(first.seed if seed is None else seed)
-    if not isinstance(space, Undeclared):
+    if space.declared:
         _check_trials(study, space)
     seed = checks.check_seed(seed)
     written: dict[str, Any] = {}
@@ -236,7 +236,7 @@ class UnstoredOptions(NamedTuple):
 
 def keep_options(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> None:
     """Store the options of a run that begins when its study has these trials."""
-    structure = None if isinstance(space, Undeclared) else _space_to_json(space)
+    structure = None if not space.declared else _space_to_json(space)
     written = json.loads(json.dumps({**_to_stored(options), "structure": structure}))
     if {**_known_options(study, trials), "trials": 0} != {**written, "trials": 0}:
         text = json.dumps({**written, "trials": len(trials)})
@@ -345,8 +345,8 @@ def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> 
         name: Condition(parent, tuple(space[parent].to_external_repr(value) for value in values))
         for name, (parent, values) in written["conditions"].items()
     }
-    kinds = {name: kind_of(plain) for name, plain in codec.as_object(written.get("kinds", {})).items()}
-    return Space(grouped(space, kinds), conditions=conditions, optional=frozenset(written["optional"]))
+    kinds = {name: Structured.of_plain(plain) for name, plain in codec.as_object(written.get("kinds", {})).items()}
+    return Space(Space.grouped(space, kinds), conditions=conditions, optional=frozenset(written["optional"]))
 
 
 def _seen_space(study: Study, trials: Sequence[FrozenTrial]) -> Space:
@@ -381,8 +381,8 @@ def read_earlier(
 
 def _read(name: str, directions: Sequence[Direction], storage: Storage, study_name: str | None) -> EarlierStudy | Study:
     """A study, ``name@storage`` or ``name``, or a table."""
-    if name.lower().endswith(TABLES):
-        return EarlierStudy.of_rows(csv_rows(name, f"the earlier table {name!r}", {}).values(), name, directions)
+    if name.lower().endswith(Cells.FILES):
+        return EarlierStudy.of_rows(Cells({}).read(name, f"the earlier table {name!r}").values(), name, directions)
     title, at, place = name.partition("@")
     if at:
         return _existing_study(title, place, texts.without_password(place))

@@ -81,8 +81,8 @@ class StudyModel:
         self._told: dict[int, Final] = {}  # the forecasts of stopped and paused trials as they were told
         self._watched: dict[int, int] = {}  # by running trial: the number of values that its forecast was made from
         self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
-        columns = [[name, str(self.space.parameters[name])] for name in self.space.names]
-        columns += [["features", str(self.space.own)]] if self.space.own else []
+        columns = [[name, str(self.space.parameters[name])] for name in self.space.points.names]
+        columns += [["features", str(self.space.points.own)]] if self.space.points.own else []
         self._columns = _short_columns(columns)
         self.seen = Seen()
         self._saved = self.learned()  # as it was last written or read

@@ -83,7 +83,7 @@ class Rivals:
 
     def needed(self, points: Array) -> Array:
         """b at some points, (m, d), for each draw of their other objectives, (m, s)."""
-        posteriors = [each.posterior.posterior(self.space.as_rows(points)) for each in self._predictors]
+        posteriors = [each.posterior.posterior(self.space.points.as_rows(points)) for each in self._predictors]
         means = np.column_stack([each.mean for each in posteriors])[:, None]
         draws = means + np.sqrt(np.column_stack([each.variance for each in posteriors]))[:, None] * self._z
         as_good = (self._o <= draws[:, :, None]).all(axis=3)  # (m, s, n)

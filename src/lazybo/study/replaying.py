@@ -5,7 +5,7 @@ model; sessions that continue with what another one had learned get it from the 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,6 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo.core import checks
 from lazybo.search import Optimizer, Options
-from lazybo.space import Predicate
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
     CORRECTIONS_KEY,
@@ -67,7 +66,7 @@ class _Session:
     parts: list[tuple[int | None, list[str]]] = field(default_factory=list)
 
 
-def replay(study: Study, feasible: Predicate | None = None) -> Iterator[Replayed]:
+def replay(study: Study, feasible: Callable[[dict[str, Any]], bool] | None = None) -> Iterator[Replayed]:
     """Make every suggestion of a study again. Trials that somebody enqueued completely are left out.
 
     ``feasible`` is the predicate of the space, which a study cannot hold.
@@ -114,7 +113,7 @@ def _open(
     model: StudyModel,
     opening: Opening | None,
     options: Options,
-    feasible: Predicate | None,
+    feasible: Callable[[dict[str, Any]], bool] | None,
     moments: Mapping[Moment, Mapping[str, Any]],
 ) -> str:
     """Let a model begin as its session did; returns what is missing for that."""

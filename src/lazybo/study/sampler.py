@@ -28,7 +28,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core import Array, Lag, checks
 from lazybo.gp import Kernel, Priors
 from lazybo.search import EarlierStudy, Options
-from lazybo.space import Belief, Predicate, Space, beliefs_of, believing, contains, only_value
+from lazybo.space import Belief, Space
 from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
@@ -85,7 +85,7 @@ class LazySampler(BaseSampler):
         local_after: int | Literal["auto"] | None = "auto",
         deterministic: bool = False,
         beliefs: Mapping[str, Belief] | None = None,
-        feasible: Predicate | None = None,
+        feasible: Callable[[dict[str, Any]], bool] | None = None,
         independent_sampler: BaseSampler | None = None,
         warn_independent_sampling: bool = True,
         constraints_func: Callable[[FrozenTrial], Sequence[float]] | None = None,
@@ -115,7 +115,7 @@ class LazySampler(BaseSampler):
             earlier=earlier,  # type: ignore[arg-type]
             local_after=local_after,
             deterministic=deterministic,
-            beliefs=beliefs_of(beliefs),
+            beliefs=Belief.by_name(beliefs),
         )
         self.seed = seed  # as it was given; the seed in the options is random if there was none
         self.feasible = feasible
@@ -125,7 +125,7 @@ class LazySampler(BaseSampler):
         self._readers = StudyReaders(_Known)
 
     @classmethod
-    def with_options(cls, options: Options, feasible: Predicate | None = None) -> "LazySampler":
+    def with_options(cls, options: Options, feasible: Callable[[dict[str, Any]], bool] | None = None) -> "LazySampler":
         """A sampler that continues with the options of a run."""
         sampler = cls(seed=options.seed, feasible=feasible)
         sampler.options = options
@@ -226,7 +226,8 @@ class LazySampler(BaseSampler):
         """The model of this space with all trials; a new one if trials have shown another space."""
         known, trials = reader.state, reader.trials
         if self.feasible is not None:
-            constants = {name: only_value(d) for name, d in reader.distributions.items() if d.single()}
+            singles = {name: d for name, d in reader.distributions.items() if d.single()}
+            constants = Space(singles).points.decode(np.zeros(0)) if singles else {}
             if known.predicate is None or constants != known.predicate.constants:
                 known.predicate, known.model = PartialPredicate(self.feasible, constants), None
         if known.model is None or known.model.space.distributions != search_space:
@@ -237,7 +238,7 @@ class LazySampler(BaseSampler):
         if known.model.space_outdated:
             known.model.space_outdated = False
             space = infer_space(search_space, trials, known.predicate, kinds_of(study))
-            if believing(space, options.beliefs) != known.model.space:
+            if space.believing(options.beliefs) != known.model.space:
                 known.model = open_model(study, options, space, trials)
                 known.model.absorb(trials, reader.number)
                 known.model.space_outdated = False
@@ -265,13 +266,13 @@ class LazySampler(BaseSampler):
         space = Space({param_name: param_distribution})
         beliefs = {name: each for name, each in self.options.beliefs.items() if name == param_name}
         # A belief about a new parameter is checked; later its range may change.
-        space = space.changed(beliefs=beliefs) if param_name not in known else believing(space, beliefs)
+        space = space.changed(beliefs=beliefs) if param_name not in known else space.believing(beliefs)
         feasible = self.feasible
         for tried in range(1 if feasible is None else INDEPENDENT_TRIES):
             if self._independent_sampler is not None:
                 value = self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
             else:
-                value = space.decode(_drawn(space, rng, most=trial.number == 0 and not tried))[param_name]
+                value = space.points.decode(_drawn(space, rng, most=trial.number == 0 and not tried))[param_name]
             if feasible is None or allows(feasible, {**trial.params, param_name: value}):
                 break
         return value
@@ -282,7 +283,7 @@ class LazySampler(BaseSampler):
         """The parameter of the best configuration of an earlier study; None if it has none that may be evaluated."""
         earlier = self._options_for(study, self._readers.of(study).state).earlier
         found = EarlierStudy.best_of(earlier, trial.number, param_name)
-        if found is None or not contains(param_distribution, found):
+        if found is None or not Space({param_name: param_distribution}).allows(param_name, found):
             return None
         value = param_distribution.to_external_repr(param_distribution.to_internal_repr(found))
         feasible = self.feasible
@@ -291,8 +292,7 @@ class LazySampler(BaseSampler):
 
 def _drawn(space: Space, rng: np.random.Generator, *, most: bool) -> Array:
     """A random point, from the beliefs if the space has some; with ``most`` where they expect the optimum most."""
-    u = rng.random((1, space.draws))
-    return space.from_uniform(u if space.believed is None else space.believed.as_uniform(u, most=most))[0]
+    return space.points.expected(rng.random((1, space.points.draws)), most=most)[0]
 
 
 def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, asked: BaseDistribution) -> str:
@@ -317,7 +317,7 @@ class PartialPredicate:
     trials. So a predicate may need one that no trial has had yet.
     """
 
-    def __init__(self, predicate: Predicate, constants: Mapping[str, Any]) -> None:
+    def __init__(self, predicate: Callable[[dict[str, Any]], bool], constants: Mapping[str, Any]) -> None:
         self._predicate = predicate
         self.constants = dict(constants)  # parameters with one value, which the model's space does not have
         self._warned = False
@@ -336,7 +336,7 @@ class PartialPredicate:
             return True
 
 
-def allows(predicate: Predicate, params: Mapping[str, Any]) -> bool:
+def allows(predicate: Callable[[dict[str, Any]], bool], params: Mapping[str, Any]) -> bool:
     """Whether the parameters that a trial has so far may be part of a feasible configuration."""
     try:
         return bool(predicate(dict(params)))

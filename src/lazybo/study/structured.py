@@ -13,7 +13,7 @@ from optuna.study import Study
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial
 
 from lazybo.core import checks, codec
-from lazybo.space import Structured, kind_of
+from lazybo.space import Structured
 from lazybo.study.attributes import KIND_KEY, of_study
 from lazybo.study.store import Store
 
@@ -60,7 +60,7 @@ def keep_kinds(study: Study, kinds: Mapping[str, Structured]) -> None:
 def _check_change(name: str, kind: Structured, earlier: Any) -> None:
     """Raise a ValueError if a study cannot have this kind after an earlier one: its parameters have other choices."""
     try:
-        known = kind_of(earlier).stored(name)
+        known = Structured.of_plain(earlier).stored(name)
     except ValueError:  # there is none, or it is damaged
         return
     for each, distribution in kind.stored(name).items():
@@ -82,5 +82,5 @@ def kinds_of(study: Study) -> dict[str, Structured]:
             with codec.readable(
                 of_study(key, study.study_name), "its parameters are then read one by one if you delete it"
             ):
-                kinds[key.removeprefix(f"{KIND_KEY}:")] = kind_of(plain)
+                kinds[key.removeprefix(f"{KIND_KEY}:")] = Structured.of_plain(plain)
     return kinds

@@ -87,9 +87,9 @@ class TrainingCurves:
         self.space = space
         self._objective = objective
         self._sign = -1.0 if direction == "maximize" else 1.0
-        self._model = CurveModel(space.columns, max_step=max_step)
-        self.random_points = space.spread(np.random.default_rng(0), RANDOM_POINTS)
-        self._random = space.as_rows(self.random_points)
+        self._model = CurveModel(space.points.columns, max_step=max_step)
+        self.random_points = space.points.spread(np.random.default_rng(0), RANDOM_POINTS)
+        self._random = space.points.as_rows(self.random_points)
         self._random_improvement = (0, 0.0, 0.0)  # number of curves, value, expected improvement of a random point
         self._numbers: list[int] = []  # of the trial of each curve
         self._last_steps: list[int] = []  # of each curve
@@ -209,7 +209,7 @@ class TrainingCurves:
 
     def of_configuration(self, params: Mapping[str, Any], value: float) -> float:
         """The expected improvement on a value by a configuration that was not evaluated."""
-        x = self.space.as_rows(self.space.encode(self.space.plain(params, outside=True))[None])
+        x = self.space.points.as_rows(self.space.points.encode(self.space.plain(params, outside=True))[None])
         return float(self._model.improvements(x, value)[0])
 
     def final_forecast(self, params: Mapping[str, Any], values: Mapping[int, float]) -> Final | None:
@@ -232,7 +232,7 @@ class TrainingCurves:
 
     def of_new_on(self, points: Array, values: Array) -> Array:
         """The expected improvements on values, (m, s), by new trials at some points, averaged over the values, (m,)."""
-        return self._model.improvements_on(self.space.as_rows(points), values)
+        return self._model.improvements_on(self.space.points.as_rows(points), values)
 
     def left(self, trial: FrozenTrial) -> float:
         """The share of its steps that a running trial still has to make."""
@@ -263,7 +263,7 @@ class TrainingCurves:
         if point is None:
             return None
         values = {step: self._sign * value for step, value in reported.items()}
-        return self.space.as_rows(point[None])[0], values
+        return self.space.points.as_rows(point[None])[0], values
 
     def _final(self, number: int, forecast: Forecast) -> Final | None:
         """The final value of a curve, given a forecast of its last reported value; None if there is no line yet.

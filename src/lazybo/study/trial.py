@@ -15,7 +15,7 @@ measured a constraint that other trials have is not known to be feasible, and do
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Array, Direction, checks
 from lazybo.search import Evaluation, non_dominated
-from lazybo.space import Condition, Predicate, Space, Structured, grouped
+from lazybo.space import Condition, Space, Structured
 from lazybo.study.attributes import (
     CONSTRAINT_KEY,
     OWN_ATTRIBUTES,
@@ -160,7 +160,7 @@ def point_in(space: Space, params: Mapping[str, Any]) -> Array | None:
     Numbers may lie outside their range.
     """
     try:
-        return space.encode(space.plain(params_in(space.distributions, params), outside=True))
+        return space.points.encode(space.plain(params_in(space.distributions, params), outside=True))
     except ValueError:
         return None
 
@@ -345,7 +345,7 @@ def check_returned(trial: FrozenTrial, cost: str) -> None:
 def infer_space(
     distributions: Mapping[str, BaseDistribution],
     trials: Sequence[FrozenTrial],
-    feasible: Predicate | None = None,
+    feasible: Callable[[dict[str, Any]], bool] | None = None,
     kinds: Mapping[str, Structured] | None = None,
 ) -> Space:
     """The space of these parameters; when each is active is inferred from trials that completed or were stopped.
@@ -357,7 +357,7 @@ def infer_space(
     """
     done = (TrialState.COMPLETE, TrialState.PRUNED)
     seen = [trial.params for trial in trials if trial.state in done and trial.params]
-    parameters = grouped(distributions, kinds or {})
+    parameters = Space.grouped(distributions, kinds or {})
     whole = {
         name: [*each.stored(name)] if isinstance(each, Structured) else [name] for name, each in parameters.items()
     }
