@@ -86,7 +86,7 @@ def test_files_of_spreadsheets_are_understood(text: str, tmp_path: Path) -> None
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"SQLite format 3\0\xfb\xff", "is not a CSV file.*open a study with optuna.load_study"),
+        (b"SQLite format 3\0\xfb\xff", "is not a text file.*open a study with optuna.load_study"),
         (b"lr,n,kind,value\n0.1,3,a\n", "row 0 .* has 3 cells, its heading 4"),
     ],
 )

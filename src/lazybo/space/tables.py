@@ -159,7 +159,7 @@ def _texts(name: str | Path, what: str) -> tuple[str, list[list[str]]]:
     if content.startswith(ZIPPED):
         return "\t", _sheet(content, f"{what}, {str(name)!r},")
     if b"\0" in content:
-        raise ValueError(f"{what}, {str(name)!r}, is not a text file; save it as CSV with UTF-8")
+        raise ValueError(f"{what}, {str(name)!r}, is not a text file; save it as CSV with UTF-8, or {LOAD}")
     try:
         # Spreadsheet programs may write a byte order mark first.
         file = io.StringIO(content.decode("utf-8-sig"), newline="")
