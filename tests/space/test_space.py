@@ -450,6 +450,6 @@ def test_a_mixture_that_was_read_can_be_written(rng: np.random.Generator) -> Non
 
 def test_parents_of_conditions_are_not_narrowed() -> None:
     space = Space({"n": IntDistribution(1, 9), "x": FloatDistribution(0, 1)}, conditions={"x": Condition("n", (9,))})
-    narrow = box(space, np.array([0.1, 0.5]), 0.2)
+    narrow = space.box(np.array([0.1, 0.5]), 0.2)
     assert narrow.distributions["n"] == IntDistribution(1, 9)
     assert narrow.distributions["x"] == FloatDistribution(0.4, 0.6)
