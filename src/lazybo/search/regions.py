@@ -208,13 +208,11 @@ class Regions:
         points = self._space.points.clip(self._records.points(rows))
         centers: list[Array] = []
         for point in points:
-            if all(
-                self._space.points.distances(point[None], center)[0] > self._sizes.first_side / 2 for center in centers
-            ):
+            if all(self._space.distances(point[None], center)[0] > self._sizes.first_side / 2 for center in centers):
                 centers.append(point)
             if len(centers) == len(set(TURNS)):
                 break
-        apart = 2.0 * float(np.median(self._space.points.distances(points[:BEST_APART], centers[0])))
+        apart = 2.0 * float(np.median(self._space.distances(points[:BEST_APART], centers[0])))
         sides = [
             min(max(apart, 16 * self._sizes.least_side), self._sizes.first_side),
             *[self._sizes.first_side] * (len(centers) - 1),
@@ -319,7 +317,7 @@ class Regions:
         """The rows that a round begins with, in their order: the nearest ones, and some of all within twice the box."""
         waiting = [self._records.row_of(serial) for serial in region.waiting or ()]
         rows = np.setdiff1d(np.arange(self._records.row_of(region.start)), np.array(waiting, dtype=np.intp))
-        distances = self._space.points.distances(self._records.points(rows), region.center)
+        distances = self._space.distances(self._records.points(rows), region.center)
         near = np.argsort(distances, kind="stable")
         first, rest = near[: self._sizes.neighbours // 2], near[self._sizes.neighbours // 2 :]
         inside = np.sort(rest[: max(np.count_nonzero(distances[rest] <= region.side), self._sizes.neighbours // 2)])

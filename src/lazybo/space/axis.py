@@ -142,42 +142,33 @@ class ChoiceAxis(Axis):
         self.levels, self.numeric = float(len(distribution.choices)), np.array([False])
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
-        """One categorical column."""
         return (Column(int(self.levels), conditional=conditional),)
 
     def encode(self, value: Any) -> tuple[float, ...]:
-        """The position of a choice."""
         return (float(self.distribution.to_internal_repr(value)),)
 
     def decode(self, x: Sequence[float]) -> Any:
-        """The choice at a position."""
         return self.distribution.choices[int(x[0])]
 
     def from_uniform(self, u: Array) -> Array:
-        """Positions for uniform numbers."""
         return np.minimum(np.floor(u * self.levels), self.levels - 1)
 
     def listed(self) -> Array:
-        """All positions."""
         return np.arange(self.levels)[:, None]
 
     def perturbed(self, x: Array, draws: Perturbation) -> Array:
-        """Some choices become others."""
         return np.where(draws.flipped & ~np.isnan(x), np.floor(draws.fresh * self.levels), x)
 
     def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:
-        """The choices at hand and some at random."""
         drawn = rng.integers(int(self.levels), size=RANDOM_MOVES)
         tried: Array = np.unique(np.concatenate((at_hand[~np.isnan(at_hand)], drawn)))
         return tried[tried != x[0], None]
 
     def distances(self, x: Array, center: Array) -> Array:
-        """1 for another choice, else 0."""
         differ = np.abs(x - center)[:, 0]
         return np.where(np.isnan(differ), np.nan, differ != 0)
 
     def narrowed(self, low: Array, high: Array) -> BaseDistribution:  # noqa: ARG002 - choices have no order
-        """All choices."""
         return self.distribution
 
 
@@ -248,7 +239,6 @@ class NumberAxis(Axis):
             self.edges = self.length(1.0 - half / self._low), 1.0 + self.length(1.0 + half / self._high)
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
-        """One numeric column."""
         whole = isinstance(self.distribution, IntDistribution)
         return (Column(0, conditional=conditional, typical=TYPICAL[whole, self._log]),)
 
@@ -257,7 +247,6 @@ class NumberAxis(Axis):
         return math.log(value) if self._log else float(value) * self._half
 
     def encode(self, value: Any) -> tuple[float, ...]:
-        """The coordinate of a number."""
         if not self._continuous:
             level = self._level_of(value)
             if self._log and self._low + level * self._step <= 0:
@@ -272,7 +261,6 @@ class NumberAxis(Axis):
         return (_far(gap, math.log(abs(gap)) + math.log(2.0) - math.log(self._extent)),)
 
     def has_place(self, value: Any) -> bool:
-        """Whether a number has a coordinate, which may be outside of [0, 1]."""
         try:
             if not checks.is_float_like(value) or not math.isfinite(float(value)):
                 return False
@@ -281,7 +269,6 @@ class NumberAxis(Axis):
             return False
 
     def decode(self, x: Sequence[float]) -> Any:
-        """The number at a coordinate."""
         return self._decode(float(x[0]))
 
     def _decode(self, x: float) -> Any:
@@ -296,7 +283,6 @@ class NumberAxis(Axis):
         return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
 
     def decode_all(self, x: Array) -> list[Any]:
-        """The numbers at coordinates, many times faster than one by one."""
         x = x[:, 0]
         if not self._continuous:
             places = self.scale.at(self.scale.level(x)).tolist()
@@ -358,7 +344,6 @@ class NumberAxis(Axis):
         return (x - low) / (high - low)
 
     def listed(self) -> Array:
-        """The coordinates of all levels."""
         return np.array(self.scale.at(np.arange(self.levels))[:, None])
 
     def length(self, within: float) -> float:
@@ -366,11 +351,9 @@ class NumberAxis(Axis):
         return (math.log(within) if self._log else within * self._half) / self._extent
 
     def snap(self, x: Array) -> Array:
-        """The nearest coordinates that belong to a level."""
         return x if self._continuous else self.scale.at(self.scale.level(x))
 
     def perturbed(self, x: Array, draws: Perturbation) -> Array:
-        """Some numbers make a step."""
         return np.where(draws.touched, np.clip(x + draws.step, 0.0, 1.0), x)
 
     def narrowed(self, low: Array, high: Array) -> BaseDistribution:

@@ -81,7 +81,6 @@ class CodedAxis(Axis):
     # -------------------------------------------------------------------------- axis
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
-        """The columns of the code and of each part of the features."""
         columns, first = [], 0
         for part in self._parts:
             scale = self._unit if first < self.code else float(self._scales[first - self.code])
@@ -91,23 +90,18 @@ class CodedAxis(Axis):
         return tuple(columns)
 
     def encode(self, value: Any) -> tuple[float, ...]:
-        """The coordinates of stored values."""
         return tuple(self._at(np.array([self.code_of(value)], dtype=np.float64))[0].tolist())
 
     def decode(self, x: Sequence[float]) -> Any:
-        """The stored values at some coordinates."""
         return self.stored_of(self._codes(np.array([x], dtype=np.float64))[0])
 
     def from_uniform(self, u: Array) -> Array:
-        """Coordinates for uniform numbers."""
         return self._at(self.drawn(u))
 
     def snap(self, x: Array) -> Array:
-        """The nearest coordinates that belong to a value, with their features."""
         return self._changed(x, lambda codes, _: codes)
 
     def perturbed(self, x: Array, draws: Perturbation) -> Array:
-        """Coordinates of values nearby."""
         return self._changed(x, lambda codes, known: self.varied(codes, draws.part(slice(None), known)))
 
     def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
@@ -123,7 +117,6 @@ class CodedAxis(Axis):
         return np.where(np.isnan(differ[:, 0]), np.nan, (differ > 0).mean(axis=1))
 
     def narrowed(self, low: Array, high: Array) -> Structured:  # type: ignore[override]  # noqa: ARG002
-        """All values: they have no order."""
         return self.kind
 
     # ----------------------------------------------------------------------- private

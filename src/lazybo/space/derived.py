@@ -22,6 +22,10 @@ MAX_REMEMBERED = 2**15
 MAX_COLUMNS = 16
 
 
+# The canonical forms of so many examples are checked.
+CHECKED = 8
+
+
 class Derived:
     """Features and canonical forms of configurations. Both functions must always return the same.
 
@@ -56,7 +60,16 @@ class Derived:
         few = self.count <= MAX_COLUMNS
         self.columns = (Column(),) * self.count if few else (Column(size=self.count),)
 
-    def of(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Array]:
+    @classmethod
+    def of(cls, space: "Space", examples: Sequence[Mapping[str, Any]]) -> "Derived":
+        """What the functions of a space say; its canonical form is checked with some of the examples."""
+        derived = cls(space, space.features, space.canonical, examples)
+        # A function of feasible configurations may fail for others.
+        for each in examples[:CHECKED] if space.canonical is not None and space.feasible is None else ():
+            derived.check_canonical(each)
+        return derived
+
+    def described(self, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Array]:
         """The configuration that stands for this one, or itself, and the features in their units."""
         key = self.key(params)
         if isinstance(key, Mapping):

@@ -189,7 +189,6 @@ class Graph(Structured):
         return self.read(self.write({"operations": operations, "edges": edges}))
 
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
-        """The operations of edges or nodes; whether an edge is there, or from where it leads to a node."""
         operations = CategoricalDistribution(self.operations)
         if self.labels == "edges":
             return {f"{parameter}[{i}>{j}]": operations for i, j in self.pairs}
@@ -200,7 +199,6 @@ class Graph(Structured):
         return labelled | {f"{parameter}[>{j}]": CategoricalDistribution([*range(j)]) for j in self._inner if j > 1}
 
     def write(self, value: Any) -> tuple[Any, ...]:
-        """Operations, then edges if they vary."""
         if isinstance(value, LabelledGraph):
             before = [value.before(j)[0] for j in self._inner if value.before(j)] if self.inputs else value.edges
             value = {"operations": value.operations, "edges": None if self.labels == "edges" else before}
@@ -263,11 +261,9 @@ class Graph(Structured):
         return range(1, self.nodes - 1)
 
     def algebra(self) -> Algebra:
-        """A new algebra of its operations."""
         return Algebra(self.none_name, self.skip_name)
 
     def make_axis(self) -> "GraphAxis":
-        """A new axis."""
         return GraphAxis(self)
 
 
@@ -303,24 +299,20 @@ class GraphAxis(CodedAxis):
         super().__init__(kind, self.draws, 1.0, (*(Column(len(each)) for each in self._choices), *blocks))
 
     def _forget(self) -> None:
-        """Forget all graphs and terms."""
         self._known.clear()
         self._algebra = self.kind.algebra()
         real = [each for each in self.kind.operations if each not in (self.kind.none_name, self.kind.skip_name)]
         self._counted = Counts(self._algebra, real, self.kind.nodes - (1 if self.kind.labels == "edges" else 2))
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
-        """The position of each choice."""
         codes = [float(choices.index(each)) for each, choices in zip(stored, self._choices, strict=True)]
         found: list[float] = self._within(np.array([codes]))[0].tolist()
         return found
 
     def stored_of(self, code: Array) -> tuple[Any, ...]:
-        """The choices."""
         return tuple([choices[int(i)] for i, choices in zip(code.tolist(), self._choices, strict=True)])
 
     def features(self, codes: Array) -> Array:
-        """The features of each graph, (n, f)."""
         keys = [each.tobytes() for each in codes]
         new = {key: code for key, code in zip(keys, codes, strict=True) if key not in self._known}
         if new:
@@ -332,7 +324,6 @@ class GraphAxis(CodedAxis):
         return np.array([self._known[key] for key in keys]).reshape(len(codes), self.width - self.code)
 
     def drawn(self, u: Array) -> Array:
-        """Equally likely choices."""
         return self.repaired(np.minimum(np.floor(u * self._counts), self._counts - 1))
 
     def repaired(self, codes: Array) -> Array:
@@ -376,7 +367,6 @@ class GraphAxis(CodedAxis):
         return edges
 
     def varied(self, codes: Array, draws: Perturbation) -> Array:
-        """Some choices become others."""
         return np.where(draws.flipped, np.floor(draws.fresh * self._counts), codes)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
@@ -405,7 +395,6 @@ class GraphAxis(CodedAxis):
         return moves[(moves != code).any(axis=1)]
 
     def listed(self) -> Array:
-        """All graphs."""
         return self._at(self._codes_listed())
 
     def _codes_listed(self) -> Array:

@@ -56,11 +56,9 @@ class Mixture(Structured):
         return len(self.parts) if self.at_most is None else self.at_most
 
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
-        """The share of each part."""
         return {f"{parameter}[{part}]": FloatDistribution(0.0, self.total) for part in self.parts}
 
     def write(self, value: Any) -> tuple[Any, ...]:
-        """The shares."""
         good = isinstance(value, Mapping) and all(part in self.parts for part in value)
         shares = [value.get(part, 0.0) for part in self.parts] if good else []
         good = bool(shares) and all(
@@ -92,7 +90,6 @@ class Mixture(Structured):
         return np.minimum(shares if near else shares / total * self.total, self.total)
 
     def make_axis(self) -> "MixtureAxis":
-        """A new axis."""
         return MixtureAxis(self)
 
 
@@ -110,11 +107,9 @@ class MixtureAxis(CodedAxis):
         self.numeric[:n] = self._most > 1
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
-        """The shares, of 1."""
         return [share / self.kind.total for share in self.kind.read(stored).values()]
 
     def stored_of(self, code: Array) -> tuple[Any, ...]:
-        """The shares."""
         return tuple(self.kind.read((code * self.kind.total).tolist()).values())
 
     def features(self, codes: Array) -> Array:
@@ -130,7 +125,6 @@ class MixtureAxis(CodedAxis):
         return _normalised(shares)
 
     def repaired(self, codes: Array) -> Array:
-        """The largest shares, scaled to their total."""
         kept = np.where(top(codes, np.full(len(codes), self._most)), np.maximum(codes, 0.0), 0.0)
         empty = ~(kept.sum(axis=1) > 0)
         kept[empty, : self._most] = 1.0
@@ -188,12 +182,10 @@ class MixtureAxis(CodedAxis):
         return np.array(moves).reshape(-1, self.code)
 
     def distances(self, x: Array, center: Array) -> Array:
-        """Half the sum of differences between shares."""
         gaps: Array = 0.5 * np.abs(x[:, : self.code] - center[: self.code]).sum(axis=1)
         return gaps
 
     def listed(self) -> Array:
-        """All mixtures of one part."""
         return self._at(np.eye(self.code))
 
 
@@ -255,11 +247,9 @@ class Described(Structured):
         return cls(**given | {"choices": dict(pairs)})
 
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
-        """The choice itself."""
         return {parameter: CategoricalDistribution([*self.choices])}
 
     def write(self, value: Any) -> tuple[Any, ...]:
-        """The choice itself."""
         try:
             known = value in self.choices
         except TypeError:
@@ -269,11 +259,9 @@ class Described(Structured):
         return (next(choice for choice in self.choices if choice == value),)
 
     def read(self, stored: Sequence[Any]) -> Any:
-        """The choice itself."""
         return stored[0]
 
     def make_axis(self) -> "DescribedAxis":
-        """A new axis."""
         return DescribedAxis(self)
 
 
@@ -305,35 +293,27 @@ class DescribedAxis(CodedAxis):
         super().__init__(kind, 1, 1.0, (Column(len(self._choices)), *own))
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
-        """The position."""
         return (float(self._choices.index(stored[0])),)
 
     def stored_of(self, code: Array) -> tuple[Any, ...]:
-        """The choice."""
         return (self._choices[int(code[0])],)
 
     def features(self, codes: Array) -> Array:
-        """The descriptors."""
         found: Array = self._table[codes[:, 0].astype(np.intp)]
         return found
 
     def drawn(self, u: Array) -> Array:
-        """Equally likely choices."""
         return np.minimum(np.floor(u * self.levels), self.levels - 1)
 
     def repaired(self, codes: Array) -> Array:
-        """A position within the list."""
         return np.clip(codes, 0.0, self.levels - 1)
 
     def varied(self, codes: Array, draws: Perturbation) -> Array:
-        """Some choices become others."""
         return np.where(draws.flipped, self.drawn(draws.fresh), codes)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
-        """All other choices."""
         others = np.arange(self.levels)
         return others[others != code[0], None]
 
     def listed(self) -> Array:
-        """All choices."""
         return self._at(np.arange(self.levels)[:, None])

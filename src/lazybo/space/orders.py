@@ -44,11 +44,9 @@ class Permutation(Structured):
         object.__setattr__(self, "items", names_of("the items of a Permutation", self.items, 2, MAX_ITEMS))
 
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
-        """The item at each place."""
         return {f"{parameter}[{i}]": CategoricalDistribution(self.items) for i in range(len(self.items))}
 
     def write(self, value: Any) -> tuple[Any, ...]:
-        """The items in this order."""
         is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
         items = tuple(np.asarray(value, dtype=object).tolist()) if is_list else ()
         if len(items) != len(self.items) or any(each not in items for each in self.items):
@@ -67,7 +65,6 @@ class Permutation(Structured):
         return order
 
     def make_axis(self) -> "PermutationAxis":
-        """A new axis."""
         return PermutationAxis(self)
 
 
@@ -89,12 +86,10 @@ class PermutationAxis(CodedAxis):
         )
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
-        """The position of each item."""
         order = self.kind.read(stored)
         return [float(order.index(item)) for item in self.kind.items]
 
     def stored_of(self, code: Array) -> tuple[Any, ...]:
-        """The items in the order of their positions."""
         return tuple(self.kind.items[i] for i in np.argsort(code, kind="stable"))
 
     def features(self, codes: Array) -> Array:
@@ -106,11 +101,9 @@ class PermutationAxis(CodedAxis):
         return np.hstack(parts).astype(np.float64)
 
     def drawn(self, u: Array) -> Array:
-        """The ranks of uniform numbers."""
         return np.argsort(np.argsort(u, axis=1), axis=1).astype(np.float64)
 
     def repaired(self, codes: Array) -> Array:
-        """The ranks of the positions."""
         return np.argsort(np.argsort(codes, axis=1, kind="stable"), axis=1).astype(np.float64)
 
     def varied(self, codes: Array, draws: Perturbation) -> Array:
@@ -123,7 +116,6 @@ class PermutationAxis(CodedAxis):
         return codes
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:
-        """Swaps, insertions and reversals."""
         moves = self._moves
         if len(moves) > MAX_MOVES:
             moves = moves[rng.choice(len(moves), MAX_MOVES, replace=False)]
@@ -135,7 +127,6 @@ class PermutationAxis(CodedAxis):
         return gaps / ((self.code**2 - 1) / (3 * self.code))
 
     def listed(self) -> Array:
-        """All orders."""
         return self._at(np.array([*permutations(range(self.code))], dtype=np.float64))
 
 
@@ -184,11 +175,9 @@ class Subset(Structured):
         return self.at_least, len(self.items) if self.at_most is None else self.at_most
 
     def stored(self, parameter: str) -> dict[str, BaseDistribution]:
-        """Whether each item is in the subset."""
         return {f"{parameter}[{item}]": CategoricalDistribution([False, True]) for item in self.items}
 
     def write(self, value: Any) -> tuple[Any, ...]:
-        """Whether each item is in the subset."""
         is_some = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
         chosen = list(value) if is_some else []
         wrong = not is_some or any(each not in self.items for each in chosen) or len(set(chosen)) < len(chosen)
@@ -204,7 +193,6 @@ class Subset(Structured):
         return [item for item, there in zip(self.items, inside, strict=True) if there]
 
     def make_axis(self) -> "SubsetAxis":
-        """A new axis."""
         return SubsetAxis(self)
 
 
@@ -220,16 +208,13 @@ class SubsetAxis(CodedAxis):
         super().__init__(kind, n, math.sqrt(2.0 / n), (Column(size=n, unit=1.0), Column()))
 
     def code_of(self, stored: Sequence[Any]) -> Sequence[float]:
-        """Membership."""
         found: list[float] = self.repaired(np.array([stored], dtype=np.float64))[0].tolist()
         return found
 
     def stored_of(self, code: Array) -> tuple[Any, ...]:
-        """Membership as stored."""
         return tuple(bool(each) for each in code)
 
     def features(self, codes: Array) -> Array:
-        """How many items are in it."""
         return codes.sum(axis=1, keepdims=True)
 
     def drawn(self, u: Array) -> Array:
@@ -246,7 +231,6 @@ class SubsetAxis(CodedAxis):
         return top(np.where(inside, 2.0 + order, 1.0 - order), count).astype(np.float64)
 
     def varied(self, codes: Array, draws: Perturbation) -> Array:
-        """Items that are flipped enter or leave."""
         return np.where(draws.flipped[:, 1:], 1.0 - codes, codes)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
@@ -261,7 +245,6 @@ class SubsetAxis(CodedAxis):
         return moves
 
     def listed(self) -> Array:
-        """All subsets."""
         sizes = range(self._least, self._most + 1)
         chosen = [each for size in sizes for each in combinations(range(self.code), size)]
         return self._at(np.array([[i in each for i in range(self.code)] for each in chosen], dtype=np.float64))

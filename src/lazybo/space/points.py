@@ -31,14 +31,10 @@ from lazybo.space.kinds import Structured
 from lazybo.space.moves import Moves
 
 if TYPE_CHECKING:
-    from lazybo.space.space import Condition, Parameter, Space
+    from lazybo.space.space import Condition, Space
 
 # The features of a user's function have units that come from so many random configurations.
 EXAMPLES = 128
-# The canonical forms of so many of them are checked.
-CHECKED = 8
-# Batch size of distances: limits memory.
-CHUNK = 10_000
 
 
 class Points:
@@ -71,7 +67,8 @@ class Points:
         """How many numbers at the end of a point are features of the user's function."""
         self._derived: Derived | None = None
         if space.features is not None or space.canonical is not None:
-            self._derived = self._described()
+            random = self.sample(np.random.default_rng(0), EXAMPLES if self.axes else 1)
+            self._derived = Derived.of(space, [self.decode(x) for x in random])
             self.own = self._derived.count
         features = np.zeros(self.own)
         self.numeric = np.array(
@@ -81,25 +78,11 @@ class Points:
         self.levels = np.array([axis.levels for axis in self.axes.values() for _ in range(axis.width)])
         self.levels = np.append(self.levels, features + np.inf)
         """How many values the parameter of each number of a point can take, infinity for a continuous one, (d,)."""
+        self.dim = len(self.numeric)
+        """How many numbers a point has: one for each parameter that can vary, unless some have structure; d."""
         by_axis = {name: axis.columns(conditional=name in maybe) for name, axis in self.axes.items()}
         self.columns = _seen(by_axis, space.instead_of, () if self._derived is None else self._derived.columns)
         """What the model has to know of each number that it sees."""
-
-    def _described(self) -> Derived:
-        """What the user's functions say about configurations."""
-        space = self._space
-        random = self.sample(np.random.default_rng(0), EXAMPLES if self.axes else 1)
-        examples = [self.decode(x) for x in random]
-        derived = Derived(space, space.features, space.canonical, examples)
-        # A function of feasible configurations may fail for others.
-        for each in examples[:CHECKED] if space.canonical is not None and space.feasible is None else ():
-            derived.check_canonical(each)
-        return derived
-
-    @property
-    def dim(self) -> int:
-        """How many numbers a point has: one for each parameter that can vary, unless some have structure; d."""
-        return len(self.numeric)
 
     # ------------------------------------------------------------- configurations
 
@@ -107,7 +90,7 @@ class Points:
         """The point of a validated configuration, (d,)."""
         if self._derived is None:
             return self._encode(params)
-        params, numbers = self._derived.of(params)
+        params, numbers = self._derived.described(params)
         return np.append(self._encode(params), numbers)
 
     def _encode(self, params: Mapping[str, Any]) -> Array:
@@ -127,10 +110,6 @@ class Points:
         have = [stored for stored in self._space.stored.values() if all(each in params for each in stored)]
         place = self._encode({each: params[each] for stored in have for each in stored})
         return np.append(place, np.full(self.own, np.nan))
-
-    def has_place(self, name: str, value: Any) -> bool:
-        """Whether a value of a stored parameter, perhaps outside of its range, has coordinates."""
-        return name in self.axes and self.axes[name].has_place(value)
 
     def places(self, condition: "Condition") -> list[tuple[float, ...]]:
         """The coordinates of a parent that can vary at which a condition holds; values outside its range have none."""
@@ -253,7 +232,7 @@ class Points:
         draws = Perturbation(touched, step, rng.random((m, d)) < 1.0 / d, rng.random((m, d)))
         slices, drawn = self.slices, self._drawn
         parts = [axis.perturbed(x[:, slices[name]], draws.part(drawn[name])) for name, axis in self.axes.items()]
-        return self._joined(parts, x)
+        return _joined(parts, x, self.own)
 
     def neighbours(self, x: Array, others: Array, rng: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
         """The discrete neighbours of some points, (s, d): the next levels up and down, and every other choice.
@@ -278,7 +257,7 @@ class Points:
 
     def snap(self, x: Array) -> Array:
         """The nearest points that belong to configurations, (n, d); NaN is kept."""
-        return self._joined([axis.snap(x[:, self.slices[name]]) for name, axis in self.axes.items()], x)
+        return _joined([axis.snap(x[:, self.slices[name]]) for name, axis in self.axes.items()], x, self.own)
 
     def clip(self, x: Array) -> Array:
         """Points with their numbers clipped to [0, 1], (n, d)."""
@@ -296,7 +275,7 @@ class Points:
         """
         for name in self._maybe:
             axis, columns = self.axes[name], self.slices[name]
-            active = self._active_rows(name, x)
+            active = _active_rows(self, self._space, name, x)
             x[~active, columns] = np.nan
             empty = active & np.isnan(x[:, columns.start])
             if empty.any():
@@ -307,58 +286,24 @@ class Points:
                 x[i] = self._derived.remembered(row, lambda row: self.encode(self.decode(row)))
         return x
 
-    def _active_rows(self, name: str, x: Array) -> NDArray[np.bool_]:
-        """At which points a parameter is active, (n,), if its parents obey their conditions."""
-        condition = self._space.conditions.get(name)
-        if condition is None:
-            return np.full(len(x), True)
-        parent = condition.parent
-        if parent not in self.axes:
-            holds = only_value(self._space.distributions[parent]) in condition.values
-            return self._active_rows(parent, x) & holds
-        places = np.array(self.places(condition)).reshape(-1, self.axes[parent].width)
-        gaps = np.abs(x[:, None, self.slices[parent]] - places)
-        return np.asarray((gaps <= 1e-12).all(axis=2).any(axis=1))
 
-    def _joined(self, parts: list[Array], x: Array) -> Array:
-        """Points of these parts. Features of their configurations are still those of X."""
-        return np.hstack([*parts, x[:, x.shape[1] - self.own :]]) if parts else x
+def _active_rows(points: Points, space: "Space", name: str, x: Array) -> NDArray[np.bool_]:
+    """At which points a parameter is active, (n,), if its parents obey their conditions."""
+    condition = space.conditions.get(name)
+    if condition is None:
+        return np.full(len(x), True)
+    parent = condition.parent
+    if parent not in points.axes:
+        holds = only_value(space.distributions[parent]) in condition.values
+        return _active_rows(points, space, parent, x) & holds
+    places = np.array(points.places(condition)).reshape(-1, points.axes[parent].width)
+    gaps = np.abs(x[:, None, points.slices[parent]] - places)
+    return np.asarray((gaps <= 1e-12).all(axis=2).any(axis=1))
 
-    # ------------------------------------------------------------------ boxes
 
-    def box(self, center: Array, side: float) -> "dict[str, Parameter]":
-        """The parameters of the part of the space around a point, (d,), as wide as ``side`` in each number.
-
-        Choices, and parameters that others depend on, keep all values.
-        """
-        half = np.where(self.numeric, side / 2.0, np.inf)
-        around = np.nan_to_num(center, nan=0.5)
-        low = np.where(np.isnan(center), 0.0, np.clip(around - half, 0.0, 1.0))
-        high = np.where(np.isnan(center), 1.0, np.clip(around + half, 0.0, 1.0))
-        parents = {condition.parent for condition in self._space.conditions.values()}
-        return {
-            name: axis.narrowed(low[self.slices[name]], high[self.slices[name]])
-            for name, axis in self.axes.items()
-            if name not in parents
-        }
-
-    def distances(self, x: Array, center: Array) -> Array:
-        """The largest difference between numbers, plus the distances of other kinds of parameters, (m,)."""
-        found = np.zeros(len(x))
-        for start in range(0, len(x), CHUNK):
-            part = x[start : start + CHUNK]
-            largest, others = np.zeros(len(part)), np.zeros(len(part))
-            for name, axis in self.axes.items():
-                place, middle = part[:, self.slices[name]], center[self.slices[name]]
-                gaps = axis.distances(place, middle)
-                gaps[np.isnan(place[:, 0]) & np.isnan(middle[0])] = 0.0
-                gaps[np.isnan(gaps)] = 1.0
-                if axis.numeric.all():
-                    largest = np.maximum(largest, gaps)
-                else:
-                    others += gaps
-            found[start : start + CHUNK] = largest + others
-        return found
+def _joined(parts: list[Array], x: Array, own: int) -> Array:
+    """Points of these parts. The features of their configurations, the last ``own`` numbers, are still those of X."""
+    return np.hstack([*parts, x[:, x.shape[1] - own :]]) if parts else x
 
 
 def _seen(

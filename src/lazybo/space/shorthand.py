@@ -1,6 +1,7 @@
 """Short notation for spaces: lists and tuples besides Optuna's distributions."""
 
 import math
+import sys
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -162,16 +163,8 @@ def check_ends(distribution: FloatDistribution | IntDistribution) -> None:
     for end in (distribution.low, distribution.high):
         if not math.isfinite(_double(end)):
             raise ValueError(f"has a range with the end {end!r}; both ends must be finite")
-    if isinstance(distribution, IntDistribution) and math.isinf(_width(distribution)):
+    if isinstance(distribution, IntDistribution) and distribution.high - distribution.low >= sys.float_info.max:
         raise ValueError("has more whole numbers than the largest double, 1.8e308; give a range of floats")
-
-
-def _width(distribution: IntDistribution) -> float:
-    """How many whole numbers a range has; infinity if there are too many for a double."""
-    try:
-        return float(distribution.high - distribution.low + 1)
-    except OverflowError:
-        return math.inf
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ from optuna.distributions import BaseDistribution
 
 from lazybo.core import Array, checks
 from lazybo.space.beliefs import Belief
+from lazybo.space.boxes import distances, narrowed
 from lazybo.space.derived import Canonical, Features
 from lazybo.space.distributions import contains, in_words, plain_value
 from lazybo.space.kinds import Structured
@@ -100,7 +101,11 @@ class Space:
         """The names in a study of each parameter."""
         self.distributions = _flat(stored)
         """The distributions of all parameters as a study has them."""
-        _check(self.parameters, self.conditions, self.optional)
+        unknown = self.optional - self.parameters.keys()
+        if unknown:
+            raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*parameters]}")
+        for name, condition in self.conditions.items():
+            _check_condition(name, condition, self.parameters)
         self.stored_conditions = {
             each: condition for name, condition in self.conditions.items() for each in stored[name]
         }
@@ -153,9 +158,20 @@ class Space:
         return self if found == self.beliefs else self.changed(beliefs=found)
 
     def box(self, center: Array, side: float) -> "Space":
-        """The part of the space around a point, (d,), as wide as ``side`` in each number; see `Points.box`."""
-        # A local model refines what was found.
-        return self.changed(parameters={**self.parameters, **self.points.box(center, side)}, beliefs={})
+        """The part of the space around a point, (d,), as wide as ``side`` in each number.
+
+        Choices, and parameters that others depend on, keep all values.
+        """
+        parents = {condition.parent for condition in self.conditions.values()}
+        narrow = narrowed(self.points, center, side)
+        parameters = {
+            name: each if name in parents else narrow.get(name, each) for name, each in self.parameters.items()
+        }
+        return self.changed(parameters=parameters, beliefs={})  # a local model refines what was found
+
+    def distances(self, x: Array, center: Array) -> Array:
+        """How far points, (m, d), are from another one: the largest difference between numbers, plus other ones."""
+        return distances(self.points, x, center)
 
     @cached_property
     def size(self) -> float:
@@ -200,8 +216,9 @@ class Space:
         unknown = [name for name in params if name not in self.distributions]
         if unknown:
             raise ValueError(f"unknown parameter {unknown[0]!r}; this space has {sorted(self.distributions)}")
+        axes = self.points.axes if outside else {}
         for name, value in params.items():
-            if not self.allows(name, value) and not (outside and self.points.has_place(name, value)):
+            if not self.allows(name, value) and not (name in axes and axes[name].has_place(value)):
                 raise ValueError(f"{name} must be {in_words(self.distributions[name])}, not {checks.shortened(value)}")
         for name in self.stored:
             self._check_presence(name, params)
@@ -352,14 +369,6 @@ def _flat(stored: Mapping[str, Mapping[str, BaseDistribution]]) -> dict[str, Bas
             raise ValueError(f"parameter {name!r} is stored as {twice!r}, which is another parameter; rename one")
         flat |= each
     return flat
-
-
-def _check(parameters: Mapping[str, Parameter], conditions: dict[str, Condition], optional: frozenset[str]) -> None:
-    unknown = optional - parameters.keys()
-    if unknown:
-        raise ValueError(f"optional names the unknown parameter {min(unknown)!r}; this space has {[*parameters]}")
-    for name, condition in conditions.items():
-        _check_condition(name, condition, parameters)
 
 
 def _check_condition(name: str, condition: Condition, parameters: Mapping[str, Parameter]) -> None:

@@ -77,8 +77,8 @@ class Cells:
         parameter = None if name is None else self._parameters[name]
         if isinstance(parameter, CategoricalDistribution):
             # A reader of CSV removes spaces at the beginning of a cell.
-            same = (choice for form in (str, _without_spaces) for choice in parameter.choices if form(choice) == text)
-            return next(same, text)
+            exact = [choice for choice in parameter.choices if str(choice) == text]
+            return next(iter(exact or [each for each in parameter.choices if str(each).lstrip(" ") == text]), text)
         for kind in (int, float):
             try:
                 return kind(text)
@@ -186,20 +186,13 @@ def _sheet(content: bytes, what: str) -> list[list[str]]:
                 raise ValueError("it is too large")
             sheet = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True).worksheets[0]
             rows = [
-                [_text(cell) for cell in row] for row in itertools.islice(sheet.iter_rows(values_only=True), MOST_ROWS)
+                ["" if cell is None else str(cell) for cell in row]
+                for row in itertools.islice(sheet.iter_rows(values_only=True), MOST_ROWS)
             ]
     except Exception as error:  # what a damaged file raises depends on where it is damaged
         raise ValueError(f"{what} is not a spreadsheet that can be read ({error}); save it as CSV") from None
     width = max((i for i, cell in enumerate(rows[0], 1) if cell), default=0) if rows else 0
     return [[*row[:width], *[""] * (width - len(row))] for row in rows]
-
-
-def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell)
-
-
-def _without_spaces(choice: object) -> str:
-    return str(choice).lstrip(" ")
 
 
 def _unprotected(text: str) -> str:
