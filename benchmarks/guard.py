@@ -105,7 +105,7 @@ def work(name: str, n: int) -> dict[str, float]:
     # The step of one model. Random points may look noisy, and noise takes another path.
     optimizer = Optimizer(problem.space, seed=0, local_after=None, deterministic=True)
     space = Space(problem.space)
-    for params in space.decode_all(space.sample(rng, n)):
+    for params in space.points.decode_all(space.points.sample(rng, n)):
         optimizer.observe(params, problem.objective(params))
     optimizer.ask()
     first, _ = optimizer.model.surrogate()
