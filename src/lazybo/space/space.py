@@ -20,11 +20,10 @@ from optuna.distributions import BaseDistribution
 
 from lazybo.core import Array, checks
 from lazybo.space.beliefs import Belief
-from lazybo.space.boxes import distances, narrowed
 from lazybo.space.derived import Canonical, Features
 from lazybo.space.distributions import contains, in_words, plain_value
 from lazybo.space.kinds import Structured
-from lazybo.space.points import Points
+from lazybo.space.points import Points, distances, narrowed
 from lazybo.space.shorthand import as_distributions, warn_of_misreading
 from lazybo.space.tables import Cells
 
