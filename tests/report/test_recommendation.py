@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 
 import lazybo
-from lazybo import LazySampler, Limits, Optimizer, Prediction, Recommendation, optimize
+from lazybo import LazySampler, Optimizer, Prediction, Recommendation, optimize
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.predictions import Advice, advise
@@ -77,35 +77,6 @@ def test_samplers_of_others_and_our_own_are_served_alike() -> None:
         assert found == lazybo.recommend(study)
 
 
-def test_only_completed_trials_with_a_finite_value_are_recommended() -> None:
-    study = optuna.create_study()
-    for i in range(8):
-        steps = {1: float(i), 2: float(i)}
-        add(study, float(i), params={"x": i / 2 + 1}, intermediate_values=steps)
-    # Better by all that is known of them, but pruned, failed, running or not a number.
-    add(study, None, params={"x": 0.5}, intermediate_values={1: -5.0}, state=TrialState.PRUNED)
-    add(study, None, params={"x": 0.25}, state=TrialState.FAIL)
-    add(study, None, params={"x": 0.0}, state=TrialState.RUNNING)
-    add(study, math.inf, params={"x": -0.5})
-    found = lazybo.recommend(study)
-    assert (found.number, found.params) == (0, {"x": 1.0})
-
-
-def test_repeated_trials_are_one_configuration() -> None:
-    study = lucky()
-    for value in (17.0, 14.0):
-        add(study, value, 1.0, params={"x": 0.0})
-    found = lazybo.recommend(study)
-    assert found.number != 10, "the repeats say that 0 is not that good"
-    again = optuna.create_study()
-    for value in (3.0, 1.0, 2.0):
-        add(again, value, params={"x": 1.0})
-    found = lazybo.recommend(again)
-    assert (found.number, found.measured, found.evaluations) == (0, 2.0, 3)
-    assert not advise(again).differs
-    assert advise(again).reason is None
-
-
 def test_nobody_talks_about_luck_once_repeats_have_agreed() -> None:
     def rugged(x: float) -> float:
         return x * x + 0.2 * math.sin(60 * x) ** 2 + 0.003 * math.cos(900 * x)
@@ -119,41 +90,6 @@ def test_nobody_talks_about_luck_once_repeats_have_agreed() -> None:
     content = content_of(study)
     assert "luck" not in page_of(content)
     assert next(each.title for each in content.findings if each.check == "noise") == "No noise"
-
-
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_the_best_trial_of_a_deterministic_objective_is_recommended(deterministic: bool) -> None:
-    """So rugged that its values look noisy."""
-
-    def rugged(x: float, y: float) -> float:
-        return sum(z * z + 0.2 * math.sin(60 * z) ** 2 + 0.003 * math.cos(900 * z) for z in (x, y))
-
-    space = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
-    options: dict[str, Any] = {"seed": 7, "progress": False, "sampler": LazySampler(deterministic=deterministic)}
-    study = optimize(rugged, space, n_trials=16, **options)
-    reason = advise(study).reason
-    assert (reason is None) == deterministic
-    assert ("perhaps luck" in (reason or "")) == (not deterministic)
-    assert ("luck" in page_of(content_of(study))) == (not deterministic)
-    if deterministic:
-        assert lazybo.recommend(study).measured == study.best_value
-        with pytest.raises(ValueError, match="confirm evaluates the best configurations again, and deterministic says"):
-            optimize(rugged, space, n_trials=12, limits=Limits(confirm=2), **options)
-
-
-def test_trials_that_violate_a_constraint_are_not_recommended() -> None:
-    study = optuna.create_study()
-    for i in range(6):
-        attributes = {"constraints": [1.0 if i < 2 else -1.0]}
-        add(study, float(i), params={"x": i / 2}, system_attrs=attributes)
-    assert study.best_trial.number == lazybo.recommend(study).number == 2
-
-
-def test_a_study_in_which_nothing_varies_recommends_what_there_is() -> None:
-    study = optuna.create_study()
-    for value in (1.0, 2.0):
-        add(study, value, params={"x": 3}, distributions={"x": IntDistribution(3, 3)})
-    assert lazybo.recommend(study).params == {"x": 3}
 
 
 def test_what_cannot_be_recommended_is_one_clear_error() -> None:

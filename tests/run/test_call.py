@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from lazybo import Limits, kfold, optimize
-from lazybo.run.objective import Call, Given, call_of
+from lazybo.run.objective import Call, call_of
 
 PARAMS = {"x": 2.0, "y": 3.0}
 TRIAL = "the trial"
@@ -161,25 +161,6 @@ def test_an_objective_that_returns_no_number_but_a_coroutine_is_refused() -> Non
     for objective in (later, functools.partial(later, 1.0), Later()):
         with pytest.raises(TypeError, match="async"):
             call_of(objective, ("x", "y"))
-
-
-@pytest.mark.parametrize(
-    ("objective", "message"),
-    [
-        (lambda params: 0, "no argument takes the fold"),
-        (lambda p: 0, "no argument takes the fold"),
-        (lambda x, y: 0, "no argument takes the fold.*by their names, .x, y, fold.$"),
-        (lambda params, fold, trial: 0, "there is no trial for a single fold"),
-        (lambda x, fold: 0, "no argument takes the parameter 'y'"),
-    ],
-)
-def test_an_objective_of_folds_that_cannot_be_called_is_refused(objective: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        call_of(objective, ("x", "y"), folds=True)
-
-
-def test_a_call_that_is_known_needs_no_names() -> None:
-    assert Call(lambda trial: trial, (Given.PARAMS,))(PARAMS) == PARAMS
 
 
 def test_a_misspelt_name_is_named_when_the_dict_makes_it_fail() -> None:

@@ -1,6 +1,5 @@
 """The folders of checkpoints: what a training that is started again finds there."""
 
-import errno
 import gc
 import json
 import os
@@ -195,23 +194,6 @@ def test_links_in_place_of_our_own_files_are_not_followed(link: str, tmp_path: P
     assert files(outside) == before
 
 
-def test_a_folder_that_became_a_link_is_not_copied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_text("!")
-    with opened(tmp_path, 0, copies=True) as first:
-        (first.folder / "state").write_text("1")
-        first.save(1, 1.0)
-        (first.folder / "state").unlink()
-        first.folder.rmdir()
-        first.folder.symlink_to(outside)
-        first.save(2, 1.0)
-    assert "the checkpoint of step 2 was not saved" in caplog.text
-    with opened(tmp_path, 0, copies=True) as second:
-        assert (second.step, files(second.folder)) == (1, {"state": "1"})
-    assert files(outside) == {"precious": "!"}
-
-
 NESTED = "[" * 100_000
 
 
@@ -397,23 +379,6 @@ def test_an_edited_folder_of_a_study_is_one_error_that_names_it(kept: object, tm
     with pytest.raises(ValueError, match=r"the attribute 'lazybo:checkpoints' of the study 'net' must be .*; give"):
         checkpoint_root(study, None)
     assert checkpoint_root(study, tmp_path / "b") == tmp_path / "b"
-
-
-def test_a_training_that_starts_on_a_full_disk_waits_for_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    make, full = Path.mkdir, [OSError(errno.ENOSPC, "No space left on device")] * 2
-
-    def mkdir(path: Path, *arguments: object, **options: object) -> None:
-        if full:
-            raise full.pop()
-        make(path, *arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("lazybo.study.store.RETRY_WAITS", (0.01, 0.01))
-    monkeypatch.setattr(Path, "mkdir", mkdir)
-    with opened(tmp_path, 0, copies=True) as checkpoint:
-        assert checkpoint.folder.is_dir()
-    assert caplog.text.count("No space left") == 2
 
 
 @pytest.mark.extra

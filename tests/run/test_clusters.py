@@ -17,7 +17,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 
-from lazybo import Limits, RunFailed, optimize
+from lazybo import RunFailed, optimize
 from lazybo.run.trial import Trial
 
 pytestmark = pytest.mark.extra
@@ -50,14 +50,6 @@ def dask_client() -> Iterator[Any]:
 def slow(params: dict[str, Any]) -> dict[str, Any]:
     time.sleep(0.05)
     return {"value": bowl(params), "pid": os.getpid()}
-
-
-def test_dask_workers_evaluate(dask_client: Any, tmp_path: Path) -> None:
-    study = optimize(slow, SPACE, n_trials=20, executor=dask_client, storage=tmp_path / "s.db", seed=0)
-    check(study, 20)
-    pids = {t.user_attrs["pid"] for t in study.trials}
-    assert len(pids) == 2
-    assert os.getpid() not in pids
 
 
 def test_a_dask_worker_that_is_killed_costs_nothing(dask_client: Any, tmp_path: Path) -> None:
@@ -130,22 +122,6 @@ def hang() -> None:
 def suspend() -> None:
     """Like a program that holds Python's lock for ever, this process does not even hear that it should exit."""
     os.kill(os.getpid(), signal.SIGSTOP)
-
-
-@pytest.mark.parametrize("stuck", [hang, suspend])
-def test_an_evaluation_that_hangs_on_dask_is_ended_and_its_worker_is_free(
-    dask_client: Any, stuck: Callable[[], None]
-) -> None:
-    def objective(params: dict[str, Any], trial: Trial) -> float:
-        if trial.number in (1, 2):
-            stuck()
-        return bowl(params)
-
-    study = optimize(objective, SPACE, n_trials=10, executor=dask_client, seed=0, limits=Limits(trial_timeout=15.0))
-    failed = [t.number for t in study.trials if t.state == TrialState.FAIL]
-    assert failed == [1, 2]
-    assert "trial_timeout" in study.trials[1].system_attrs["fail_reason"]
-    assert len(study.trials) == 10
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def until(condition: Callable[[], bool]) -> None:
 # ------------------------------------------------------------------ the driver
 
 
-@pytest.mark.parametrize(("executor", "kills", "trials"), [("threads", 3, 20), ("processes", 2, 20)])
+@pytest.mark.parametrize(("executor", "kills", "trials"), [("threads", 3, 20), ("processes", 2, 12)])
 def test_killed_at_any_moment_a_run_loses_nothing_it_has_recorded(
     executor: str, kills: int, trials: int, tmp_path: Path
 ) -> None:

@@ -79,14 +79,6 @@ def test_a_constraint_without_a_name_or_number_fails_the_trial(name: str, value:
         optimize(objective, SPACE, n_trials=5, limits=lazybo.Limits(max_failures=2))
 
 
-@pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="constraints must have names of metrics as keys"):
-        optimize(sized, SPACE, n_trials=5, constraints={name: 1})
-    with pytest.raises(ValueError, match="direction must be a dict of names"):
-        optimize(sized, SPACE, n_trials=5, direction={name: "minimize"})
-
-
 def test_a_study_with_a_constraint_without_a_name_is_read() -> None:
     study = optuna.create_study(sampler=lazybo.LazySampler(seed=0))
     for i in range(6):

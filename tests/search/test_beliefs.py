@@ -1,6 +1,5 @@
 """Beliefs in a search: they guide the first suggestions, fade, and are saved with an optimiser."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,18 +89,6 @@ def _search_of(optimizer: Optimizer) -> Any:
 def test_suggestions_are_feasible_even_if_the_belief_is_not() -> None:
     optimizer = search(believing(0.9, 0.9, feasible=lambda params: params["x"] + params["y"] <= 1), 12)
     assert all(row["params_x"] + row["params_y"] <= 1 for row in optimizer.records())
-
-
-def test_a_saved_optimiser_continues_to_the_last_bit(tmp_path: Path) -> None:
-    optimizer = search(believing(0.3, 0.6), 8)
-    optimizer.save(tmp_path / "saved.json")
-    loaded = Optimizer.load(tmp_path / "saved.json")
-    assert loaded.space.beliefs == optimizer.space.beliefs
-    for _ in range(3):
-        ours, theirs = optimizer.ask(), loaded.ask()
-        assert ours == theirs
-        for each in (optimizer, loaded):
-            each.tell(ours.number, bowl(ours.params))
 
 
 def test_an_optimiser_says_where_beliefs_belong() -> None:

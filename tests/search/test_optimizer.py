@@ -142,22 +142,6 @@ def test_the_same_seed_gives_the_same_run_in_a_new_process_too() -> None:
     assert run(Optimizer(PLANE, seed=6), bowl, 3) != run(Optimizer(PLANE, seed=5), bowl, 3)
 
 
-@pytest.mark.parametrize("kernel", [None, "matern52"])
-def test_a_restored_optimiser_goes_on_as_the_original(kernel: str | None) -> None:
-    original = Optimizer(MIXED, seed=2, kernel=kernel)
-    run(original, mixed, 20)
-    pending = original.ask(3)
-    original.tell(pending[1], None)
-    saved = json.loads(json.dumps(original.state()))
-    restored = Optimizer(MIXED, kernel=kernel)
-    restored.restore(saved)
-    assert restored.best == original.best
-    assert restored.pending == original.pending
-    for optimizer in (original, restored):
-        optimizer.tell(pending[0], 1.5)
-    assert close(run(original, mixed, 10), run(restored, mixed, 10))
-
-
 def test_the_state_of_another_kernel_is_refused() -> None:
     original = Optimizer(PLANE, seed=2)
     run(original, bowl, 8)
@@ -638,17 +622,6 @@ def test_a_call_works_or_says_why_not_and_then_changes_nothing(call: Any, first:
         assert message
         assert optimizer.state() == before
     assert json.loads(json.dumps(optimizer.state())) == optimizer.state()
-
-
-@pytest.mark.parametrize("value", [b"1", "1", bytearray(b"1"), [1.0], 1j])
-def test_text_is_no_value(value: Any) -> None:
-    optimizer = Optimizer(PLANE, seed=0)
-    suggestion = optimizer.ask()
-    with pytest.raises(ValueError, match=r"the value .* must be a number"):
-        optimizer.tell(suggestion, value)
-    with pytest.raises(ValueError, match=r"x must be a number from .*, not '0\.2'"):
-        optimizer.observe({"x": "0.2", "y": 0.0}, 1.0)
-    assert optimizer.pending == [suggestion]
 
 
 @pytest.mark.parametrize("change", [{"noise": None}, {"parameters": [1.0]}, {"warping": [1, 2]}, {"built_rows": -1}])

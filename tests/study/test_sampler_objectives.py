@@ -62,15 +62,6 @@ def test_constraints_func_is_called_as_optunas_samplers_call_it() -> None:
         LazySampler(constraints_func=3)  # type: ignore[arg-type]
 
 
-def test_two_objectives_find_more_of_the_front_than_random() -> None:
-    counts = []
-    for sampler in (LazySampler(seed=0), optuna.samplers.RandomSampler(seed=0)):
-        study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
-        study.optimize(two, n_trials=25)
-        counts.append(len(study.best_trials))
-    assert counts[0] > counts[1] + 5
-
-
 def test_the_model_of_a_study_has_its_front() -> None:
     study = optuna.create_study(directions=["minimize", "maximize"], sampler=LazySampler(seed=0))
     study.optimize(lambda trial: (two(trial)[0], -two(trial)[1]), n_trials=12)
