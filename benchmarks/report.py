@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
-from benchmarks import noise, parallel
+from benchmarks import noise
 from benchmarks.notebook import STUCK
 from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.paper.tables import insert, markdown
@@ -308,7 +308,6 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
         "clock": ("open", lambda path: clock(load(path))),
         "details": ("open", lambda path: details(load(path))),
         "time": ("overhead", time_per_step),
-        "parallel": ("parallel", parallel.times_to_target),
         "dimension": ("dimension", lambda path: by_problem(load(path), (50, 100))),
         "noise": ("noise_choice", lambda path: noise.overview(read(path))),
     }

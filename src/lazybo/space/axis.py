@@ -35,7 +35,7 @@ MAX_VALUES = 2**12
 # away that they have no covariance with anything in the cube either way.
 FAR = 1e6
 # Typical length scales of real and whole numbers, each on a linear and a logarithmic scale, in the trainings of
-# `python -m benchmarks.priors`. Only their ratios count.
+# `benchmarks.priors`. Only their ratios count.
 TYPICAL = {(False, False): 1.1, (False, True): 0.5, (True, False): 0.95, (True, True): 0.85}
 LARGEST = sys.float_info.max
 
