@@ -46,6 +46,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import optuna
 import psutil
@@ -54,7 +55,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.namespaces import Host, Switch, not_permitted, private_mounts
-from lazybo.run import Trial, presence
+from lazybo.run import Trial
 
 ROOT = Path(__file__).parents[1]
 STUDY = "hosts"
@@ -117,7 +118,7 @@ class Setting:
 def drive(setting: Setting) -> None:
     """The program of a driver."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    presence.INTERVAL, presence.TIMEOUT = INTERVAL, TIMEOUT
+    patch.multiple("lazybo.run.presence", INTERVAL=INTERVAL, TIMEOUT=TIMEOUT).start()
     executor: Any = setting.executor
     if executor == "ray":
         import ray

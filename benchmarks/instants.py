@@ -52,6 +52,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import optuna
 from optuna.storages import JournalStorage
@@ -61,8 +62,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.drivers import databases
-from lazybo.run import Trial, presence
-from lazybo.study import DEFAULT_NAME, Store, is_paused, open_storage, replay, store
+from lazybo.run import Trial
+from lazybo.study import DEFAULT_NAME, Store, is_paused, open_storage, replay
 
 LIBRARY = r"""
 #define _GNU_SOURCE
@@ -218,10 +219,10 @@ def value_of(params: Mapping[str, Any]) -> float:
 
 def hurry(name: str) -> None:
     """Make all time limits of this process short, and others take it for one on a machine with this name."""
-    presence.INTERVAL, presence.TIMEOUT = HEARTBEAT, DEAD
-    presence.machine = lambda: name
-    store.SQLITE_TIMEOUT, store.RETRY_WAITS = BUSY, (BUSY,)
-    store.POSTGRESQL_SESSION = f"SET idle_in_transaction_session_timeout = '{BUSY}s'"
+    patch.multiple("lazybo.run.presence", INTERVAL=HEARTBEAT, TIMEOUT=DEAD, machine=lambda: name).start()
+    session = f"SET idle_in_transaction_session_timeout = '{BUSY}s'"
+    limits: dict[str, Any] = {"SQLITE_TIMEOUT": BUSY, "RETRY_WAITS": (BUSY,), "POSTGRESQL_SESSION": session}
+    patch.multiple("lazybo.study.store", **limits).start()
 
 
 def drive(

@@ -36,7 +36,7 @@ LIMITS = {
 MOST_NAMES, ALL_NAMES = 12, 202
 NAMES = {"gp": 23, "run": 34, "study": 78}
 # Imports past a door, by tests of other packages and benchmarks.
-PAST_DOORS_INSIDE, PAST_DOORS = 2, 47
+PAST_DOORS_INSIDE, PAST_DOORS = 2, 0
 # How often a name may be used for a module or a class. Files of these names are in every package.
 SAME_MODULE, SAME_CLASS = 2, 2
 EVERYWHERE = ("__init__", "__main__", "base")
@@ -121,12 +121,15 @@ INSIDE = re.compile(r"lazybo\.(?!track\.)\w+\.")
 
 
 def past_doors_of(path: Path) -> list[str]:
-    """The modules inside packages from which a file imports. Each tracker is imported from its own module."""
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
-    named = [
-        [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""] for node in nodes
-    ]
-    return [name for names in named for name in names if INSIDE.match(name)]
+    """The modules inside packages that a file imports, or imports from. Each tracker has a module of its own."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{each.name}" for each in node.names]
+            found += [name for name in inner if name in written().files] or [node.module]
+    return [name for name in found if INSIDE.match(name)]
 
 
 # What is not the optimiser, the study or a run, and its modules.
