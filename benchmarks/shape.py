@@ -1,7 +1,8 @@
 """The shape of the package as one table: ``python -m benchmarks.shape``.
 
-Modules, lines, the longest chain of imports, the classes with most methods, the longest parameter lists, what packages
-import from each other, and how much code runs for one suggestion. ``tests/test_architecture.py`` has limits for them.
+Modules, lines, the longest chain of imports, the classes with most methods, the longest parameter lists, the most
+complex functions (if radon is installed), what packages import from each other, and how much code runs for one
+suggestion. ``tests/test_architecture.py`` has limits for most of them.
 
 A chain of imports counts modules: a, b and c if a imports b, which imports c. Imports inside functions count, those
 under TYPE_CHECKING do not. A name that several modules of other packages import counts once. A module is visited if one
@@ -10,8 +11,9 @@ of its functions runs; all imports were made before. The three visits are ``ask(
 
 ``--rooms`` prints the picture of docs/architecture.md instead: each package, the packages that it uses, and its *door*,
 which is the names that its `__init__` offers.
-``--since REV`` prints which files and packages of the source each commit since then touches: a feature should touch at
-most four files in two packages.
+``--since REV`` prints which files and packages of the source each commit since then touches, and all of them together:
+a feature touches at most four files in two packages, besides its tests, its page and its line in CHANGELOG.md. REV may
+be a range: ``--since v0.1..feature``.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from textwrap import fill
@@ -144,6 +147,26 @@ class Shape:
             ).splitlines()
         return "\n".join(map(str.rstrip, lines))
 
+    def by_package(self) -> dict[str, int]:
+        """The lines of each package, and of each module outside of packages."""
+        found: dict[str, int] = {}
+        for name, count in self.lines.items():
+            package = _package(name) if "." in name else name
+            found[package] = found.get(package, 0) + count
+        return found
+
+    def complexity(self) -> dict[str, int]:
+        """Cyclomatic complexity of each function and class, as radon counts it; nothing without radon."""
+        if find_spec("radon") is None:
+            return {}
+        from radon.complexity import cc_visit
+
+        return {
+            f"{module}.{block.fullname}": block.complexity
+            for module, path in self.files.items()
+            for block in cc_visit(path.read_text())
+        }
+
     def methods(self) -> dict[str, int]:
         """How many methods each class has."""
         return {
@@ -245,9 +268,9 @@ def optimize_trial() -> Visit:
     return visited(run)
 
 
-def _largest(counts: Mapping[str, int]) -> str:
-    first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
-    return ", ".join(f"{name.rpartition('.')[2]} {count}" for name, count in first)
+def _largest(counts: Mapping[str, int], most: int = SHOWN) -> str:
+    first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]
+    return ", ".join(f"{name.rpartition('.')[2]} {count:,}" for name, count in first)
 
 
 def _spread(counts: list[int]) -> str:
@@ -256,7 +279,8 @@ def _spread(counts: list[int]) -> str:
 
 def touched(since: str) -> Iterator[tuple[str, list[str], set[str]]]:
     """The commits since a revision that touch the source, oldest first: subject, files, packages."""
-    log = ["git", "log", "--reverse", "--no-merges", "--format=\x1e%s", "--name-only", f"{since}..", "--", "."]
+    commits = since if ".." in since else f"{since}.."
+    log = ["git", "log", "--reverse", "--no-merges", "--format=\x1e%s", "--name-only", commits, "--", "."]
     found = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - git
     for commit in found.stdout.split("\x1e")[1:]:
         subject, *names = [line for line in commit.splitlines() if line]
@@ -274,8 +298,11 @@ def main() -> None:
         return
     if options.since:
         print("| commit | files | packages |\n|---|---|---|")
+        all_files, all_packages = set[str](), set[str]()
         for subject, files, packages in touched(options.since):
             print(f"| {subject} | {len(files)} | {len(packages)}: {', '.join(sorted(packages))} |")
+            all_files, all_packages = all_files.union(files), all_packages | packages
+        print(f"| together | {len(all_files)} | {len(all_packages)}: {', '.join(sorted(all_packages))} |")
         return
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     shape = Shape()
@@ -289,11 +316,14 @@ def main() -> None:
     edges = sum(map(len, shape.imports.values())) / len(shape.imports)
     rows = {
         "modules / lines": f"{len(shape.files)} / {sum(shape.lines.values()):,}",
+        "lines by package": _largest(shape.by_package(), len(shape.files)),
+        "largest modules": _largest(shape.lines),
         "module lines, median / p90 / max": _spread(list(shape.lines.values())),
         "function lines, median / p90 / max": _spread(lengths),
         "longest import chain": str(len(chain)),
         "methods in the largest classes": _largest(shape.methods()),
         "longest parameter lists": _largest(shape.parameters()),
+        "most complex functions (radon)": _largest(shape.complexity(), 10) or "needs radon",
         "packages that import each other": ", ".join(" and ".join(pair) for pair in shape.mutual_packages()) or "none",
         "import edges per module": f"{edges:.1f}",
         "names that packages import from each other": f"{sum(map(len, crossing.values()))}: {shown}",
