@@ -142,6 +142,8 @@ LOCKED = 1
 # While a driver is suspended: seconds between heartbeats, until a driver counts as dead, and until a database is locked
 # for too long, or ends the session of a client that is silent; and how long the other driver has.
 HEARTBEAT, DEAD, BUSY, OTHERS = 0.3, 1.5, 1, 15.0
+# Seconds that a driver may take afterwards: long, since only one that hangs should exceed it.
+DEADLINE = 1200.0
 # Where files are in memory.
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 (folders with random names)
 
@@ -315,7 +317,7 @@ def broken_by_suspension(case: Case, number: int, _: Sequence[Any]) -> Counter[s
     other.join(OTHERS)
     os.kill(first.pid, signal.SIGCONT)
     for process in (first, other):
-        process.join(4 * OTHERS)
+        process.join(DEADLINE)
         if process.is_alive():
             raise SystemExit(f"a run of {case} hangs after a suspension at call {number}")
     driven(case)  # if the other one gave up, and the first one had a trial that it has put back
