@@ -1,6 +1,7 @@
 """Every suggestion again, from the study alone: bit for bit, whatever was killed; and what is missing otherwise."""
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -12,12 +13,15 @@ import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study
+from optuna.trial import TrialState
 from typer.testing import CliRunner
 
 import lazybo
 from benchmarks import replay as benchmark
 from lazybo.study.attributes import SEEN_KEY
+from lazybo.study.journal import open_journal
 from lazybo.study.replaying import Replayed, replay
 from lazybo.study.seen import Opening, Seen, read_seen
 from lazybo.study.store import open_storage
@@ -122,6 +126,31 @@ def test_also_after_kills_and_with_several_drivers(seed: int, tmp_path: Path) ->
     found = list(replay(benchmark.run(schedule)[0]))
     assert len(found) == schedule.trials
     assert not any(each.differs or each.missing for each in found)
+
+
+@pytest.mark.filterwarnings("ignore:JournalFileSymlinkLock:UserWarning")  # about its short grace period
+@pytest.mark.parametrize("wanted", [5, 7])
+def test_a_trial_that_was_written_late_has_another_number_and_its_own_suggestion(
+    wanted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was suspended in the middle of the write; another one took over the lock, and ran two trials."""
+    path, write = tmp_path / "journal", os.write
+    JournalFileBackend(str(path))
+    run(tmp_path, n_trials=3, storage=open_journal(str(path)))
+
+    def suspended(file: int, text: bytes) -> int:
+        if b'"op_code":4,' in text:
+            monkeypatch.setattr(os, "write", write)
+            run(tmp_path, n_trials=5, storage=open_journal(str(path), JournalFileSymlinkLock(str(path), 3)))
+        return write(file, text)
+
+    monkeypatch.setattr(os, "write", suspended)
+    study = run(tmp_path, n_trials=wanted, storage=path)
+    states = [trial.state for trial in study.trials]
+    assert states[:wanted] == [TrialState.COMPLETE] * wanted
+    assert states[wanted:] in ([], [TrialState.WAITING]), "a trial that is not needed is not evaluated"
+    assert len(states) > 5
+    assert not any(each.differs or each.missing for each in replay(study))
 
 
 def test_a_value_that_was_changed_behind_our_back_is_noticed(tmp_path: Path) -> None:

@@ -122,8 +122,8 @@ class CodedAxis(Axis):
     # ----------------------------------------------------------------------- private
 
     def _changed(self, x: Array, change: Callable[[Array, NDArray[np.bool_]], Array]) -> Array:
-        """Coordinates whose codes are changed and repaired; inactive rows stay so."""
-        known = ~np.isnan(x[:, 0])
+        """Coordinates whose codes are changed and repaired; rows of which not all is known are inactive."""
+        known: NDArray[np.bool_] = np.logical_not(np.isnan(x[:, : self.code]).any(axis=1))
         found = np.full(x.shape, np.nan)
         found[known] = self._at(self.repaired(change(self._codes(x[known]), known)))
         return found

@@ -149,7 +149,7 @@ class _Player:
         self._wanted, self._moments, self._missing = wanted, moments, missing
         self._doubt = ""  # what may be missing
         self._ended: list[FrozenTrial] = []
-        self._proposed: dict[int, dict[str, Any]] = {}  # the last suggestions by number
+        self._proposed: dict[int, dict[str, Any]] = {}  # the last suggestions by number, unless a trial has them
         self._repeat: dict[str, Any] | None = None
 
     def play(self, session: _Session) -> Iterator[Replayed]:
@@ -168,9 +168,15 @@ class _Player:
                 count += 1
                 self._keep(count)
             if number is not None:
-                params = self._repeat if self._repeat is not None else self._proposed.get(number)
+                params = self._repeat if self._repeat is not None else self._proposal(number)
                 self._repeat = None
                 yield self._compared(self._trials[number], params)
+
+    def _proposal(self, number: int) -> dict[str, Any] | None:
+        """What was proposed for a trial. It has a later number if others wrote while its process was suspended."""
+        if number not in self._proposed:
+            number = min(self._proposed, default=number)
+        return self._proposed.pop(number, None)
 
     def _keep(self, count: int) -> None:
         """Keep what was learned after this many events, if somebody continues with it."""

@@ -148,7 +148,9 @@ class Ledger:
         can_refuse = self._store.database is not None or self._store.has_lock
         for _ in range(MAX_RACES if can_refuse else 0):
             try:
-                return self._needed(self._create(expected, min(expected + 1, end()), params, mark(params)), end)
+                entry = self._create(expected, min(expected + 1, end()), params, mark(params))
+                # With another number it does not know what others wrote to a journal while this process was suspended.
+                return self._needed(entry, end() if entry.number == expected else 0)
             except NumberTaken as taken:
                 expected = taken.number
                 proposed = again(expected)
@@ -161,18 +163,18 @@ class Ledger:
             return None  # the caller reads the study, and begins again if more trials are needed
         if can_refuse or reserved.number != expected:
             proposed = again(reserved.number)
-            if proposed is None and self._needed(reserved, end) is None:
+            if proposed is None and self._needed(reserved, end()) is None:
                 return None
             params = params if proposed is None else proposed
         self._complete(reserved.trial_id, params, mark(params))
         return replace(reserved, params=params)
 
-    def _needed(self, entry: Entry, end: Bound) -> Entry | None:
-        """A new trial, or None if others have begun all that are needed while this process was suspended.
+    def _needed(self, entry: Entry, end: float) -> Entry | None:
+        """A new trial with a number below ``end``. Otherwise None: others have begun some while this was suspended.
 
         A number cannot be given back, so the trial is queued then. Nobody evaluates it unless it is needed.
         """
-        if entry.number < end() or self._driver is None:  # people need every trial that they ask for
+        if entry.number < end or self._driver is None:  # people need every trial that they ask for
             return entry
         self.put_back(entry.trial_id, 0, self._driver)
         return None
