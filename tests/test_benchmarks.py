@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
-from benchmarks import guard, report, resume
+from benchmarks import guard, ledger, notebook, report, resume, trained
 from benchmarks.paper.tables import insert
 
 ROOT = Path(__file__).parents[1]
@@ -50,3 +53,27 @@ def test_quick_problems_end_where_they_did(name: str) -> None:
 def test_a_run_that_was_stopped_and_resumed_is_the_same_to_the_last_bit(seed: int) -> None:
     run = replace(resume.make_run(seed), n_trials=13, stops=(7, 10))
     assert resume.differences(run) == []
+
+
+def test_the_recorded_comparisons_share_no_seed() -> None:
+    entries = sorted(ledger.read(), key=lambda entry: entry.first_seed)
+    assert all(before.last_seed < after.first_seed for before, after in pairwise(entries))
+    assert all((entry.first_seed >= ledger.FIRST_FINAL) == entry.final for entry in entries)
+    assert all(entry.first_seed >= ledger.FIRST_CHOICE for entry in entries)
+
+
+def test_the_page_of_the_notebook_is_that_of_the_ledger() -> None:
+    text = notebook.PAGE.read_text()
+    assert "<!-- ledger -->" in text
+    assert insert(text, {"ledger": notebook.table(ledger.read())}) == text
+
+
+@pytest.mark.parametrize("name", ["svm-wine", "boosting-cancer"])
+def test_a_recorded_training_is_reproduced(name: str) -> None:
+    """Other versions of scikit-learn may differ a bit."""
+    rows = 12
+    again, table = trained.record(name, rows), trained.table(name)
+    stored = [[table.space[k].to_internal_repr(v) for k, v in p.items()] for p in table.configurations[:rows]]
+    np.testing.assert_allclose(again[:, :-1], stored, rtol=1e-6)
+    assert spearmanr(again[:, -1], table.errors[:rows]).statistic > 0.9
+    assert np.median(np.abs(again[:, -1] - table.errors[:rows])) < 0.02

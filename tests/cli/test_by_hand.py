@@ -277,22 +277,6 @@ def test_a_file_gives_objectives_their_order() -> None:
     assert done("ask", "rxn.toml", "--csv").startswith("number,t,yield,cost\n")
 
 
-def test_a_study_made_earlier_keeps_the_order_of_its_objectives() -> None:
-    """Studies of 0.1.0 have them in alphabetical order."""
-    done("ask", "lab.db", "--float", "t=0:10", "--minimize", "cost", "--maximize", "yield")
-    done("ask", "lab.db", "--float", "t=0:10", "--maximize", "yield", "--minimize", "cost")
-    done("tell", "lab.db", "0", "yield=70", "cost=15")
-    assert (exported()[0]["values_cost"], exported()[0]["values_yield"]) == ("15.0", "70.0")
-    program = "print('{\"yield\": 60, \"cost\": {t}}'.replace('{t}', __import__('sys').argv[1]))"
-    Path("measure.py").write_text(program)
-    tune = ("tune", "--storage", "lab.db", "--trials", "3", "--float", "t=0:10", "-q")
-    done(*tune, "--maximize", "yield", "--minimize", "cost", "--", sys.executable, "measure.py", "{t}")
-    last = exported()[-1]
-    assert (last["values_cost"], last["values_yield"]) == (last["params_t"], "60.0")
-    line = refused(*tune, "--maximize", "yield", "--maximize", "cost", "--", sys.executable, "measure.py", "{t}")
-    assert "has the direction 'minimize' and 'maximize', not 'maximize' and 'maximize'" in line
-
-
 def test_the_objectives_of_an_earlier_study_are_matched_by_name() -> None:
     from lazybo import optimize
     from lazybo.study import options_of
@@ -560,13 +544,6 @@ def edit(key: str, value: Any) -> None:
     study._storage.set_study_system_attr(study._study_id, key, value)
 
 
-@pytest.mark.parametrize("value", [7, "[1]", "{", '{"space": {}, "seed": 0, "constraints": ["?"]}'])
-def test_an_edited_run_is_one_error_that_names_it(value: Any, asked_once: Path) -> None:
-    shutil.copy(asked_once, "lab.db")
-    edit("lazybo:run:0", value)
-    assert "the attribute 'lazybo:run' of the study 'lazybo' cannot be read: " in refused("ask", "lab.db")
-
-
 @pytest.mark.parametrize("value", [7, ["t +"], [7]])
 def test_an_edited_requirement_is_one_error_that_names_it(value: Any, asked_once: Path) -> None:
     shutil.copy(asked_once, "lab.db")
@@ -574,17 +551,6 @@ def test_an_edited_requirement_is_one_error_that_names_it(value: Any, asked_once
     line = refused("ask", "lab.db")
     assert "the attribute 'lazybo:require' of the study 'lazybo' cannot be read: " in line
     assert "; set it to a list of strings" in line
-
-
-def test_edited_options_are_named_and_written_again_if_the_parameters_are_given(asked_once: Path) -> None:
-    shutil.copy(asked_once, "lab.db")
-    edit("lazybo:options:0", "{")
-    named = "the attribute 'lazybo:options' of the study 'lazybo' cannot be read: "
-    assert named in refused("ask", "lab.db")
-    again = call("ask", "lab.db", *SPACE)
-    assert again.exit_code == 0
-    assert named in again.stderr
-    assert len(asked()) == 1
 
 
 def test_show_works_without_a_model_and_says_why(asked_once: Path) -> None:

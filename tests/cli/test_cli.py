@@ -31,7 +31,6 @@ from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp import Process
 from lazybo.programs import Program
 from lazybo.study import open_storage
-from tests.core.test_codec import almost_full
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "command.md").read_text()
@@ -239,17 +238,6 @@ def test_a_mistake_in_the_file_is_one_line(old: str, new: str, message: str) -> 
     assert message in refused("tune", "lenet.toml")
 
 
-def test_a_database_of_something_else_is_refused_and_left_alone() -> None:
-    with sqlite3.connect("other.db") as database:
-        database.execute("CREATE TABLE cats (name TEXT)")
-    database.close()
-    before = Path("other.db").read_bytes()
-    line = refused("tune", "--storage", "other.db", "--trials", "3", "--float", "x=0:1", "--", "train", "{x}")
-    assert "is a database of another program" in line
-    assert "is a database of another program" in refused("show", "other.db")
-    assert Path("other.db").read_bytes() == before
-
-
 def test_a_missing_extra_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     made()
     for package, arguments in (
@@ -341,17 +329,6 @@ def test_a_first_trial_without_a_value_ends_the_run_and_says_what_would_help() -
     assert forced.exit_code == 0, forced.output
 
 
-@pytest.mark.parametrize("flags", [[], ["--value-regex", ACCURACY]])
-def test_a_value_on_standard_error_is_named_as_the_reason(flags: list[str]) -> None:
-    said = "0.5" if not flags else "INFO:root:Accuracy: 0.5"
-    Path("train.sh").write_text(f'echo "begins"\necho "{said}" >&2\n')
-    result = tune(*flags, "--", "sh", "train.sh", "{x}")
-    assert result.exit_code == 1
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("lazybo: the run stopped")]
-    assert "the value is on standard error, which is not read: print it to standard output, or redirect" in line
-    assert "--value-regex" not in line
-
-
 @pytest.mark.parametrize(
     ("words", "hinted"),
     [
@@ -368,31 +345,6 @@ def test_dashes_that_are_missing_before_a_program_are_named(words: str, hinted: 
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert ("; put -- before the program: -- sh ... (see lazybo --help)" in line) == hinted, line
-
-
-def test_failures_after_the_first_value_count() -> None:
-    Path("train.sh").write_text('[ "$LAZYBO_TRIAL" = 0 ] && echo 1\n')
-    program = ["--", "sh", "-c", '[ "$LAZYBO_TRIAL" = 0 ] && echo 1 || true', "{x}"]
-    assert "1 complete, 5 failed" in tune(*program).stdout
-    assert "1 complete, 5 failed" in tune(*program).stdout
-
-
-def test_with_max_failures_trials_without_a_value_go_on() -> None:
-    result = tune("--max-failures", "3", "--", "echo", "x{x}")
-    assert result.exit_code == 1
-    assert "3 evaluations in a row failed" in result.stderr
-    assert "run the same command again" in result.stderr.splitlines()[-1]
-    assert "user_attrs" not in result.stderr.splitlines()[-1]
-
-
-def test_json_with_another_key_is_a_value_with_metrics() -> None:
-    lines = '{"step": 1, "test": {"acc": 9}}\\n{"test": {"acc": %s}, "loss": 2}\\n'.replace('"', '\\"')
-    code = f'BEGIN {{ printf "{lines}", x }}'.replace("{", "{{").replace("}", "}}")
-    result = tune("--json", "--value-key", "test.acc", "--", "awk", "-v", "x={x}", code)
-    assert result.exit_code == 0, result.output
-    best = json.loads(result.stdout)["best"]
-    assert best["value"] == pytest.approx(best["params"]["x"])
-    assert best["metrics"] == {"test": {"acc": best["value"]}, "loss": 2}
 
 
 def test_a_flag_takes_the_place_of_the_files_other_way_to_read() -> None:
@@ -586,33 +538,6 @@ def test_a_report_is_one_file_with_the_name_that_was_asked_for() -> None:
     assert not Path("third.html").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ["report -o old.html", "export -o old.csv", "plot all -o old.html", "plot history -o old.png"],
-)
-def test_a_full_disk_leaves_the_old_file_or_none(arguments: str) -> None:
-    made()
-    words = arguments.split()
-    old = Path(words[-1])
-    for content in (None, "the old one"):
-        if content is not None:
-            old.write_text(content)
-        before = sorted(Path().iterdir())
-        with almost_full(300):
-            result = call(*words)
-        assert result.exit_code == 2
-        assert f"File too large: '{old}'" in result.stderr
-        assert sorted(Path().iterdir()) == before
-        assert content is None or old.read_text() == content
-
-
-def test_a_folder_that_does_not_exist_is_one_clear_error() -> None:
-    made()
-    result = call("report", "-o", "no/such/folder/r.html")
-    assert result.exit_code == 2
-    assert "'no/such/folder/r.html' cannot be used: No such file or directory; name another file" in result.stderr
-
-
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study with known noise, whose last trial is the best by luck."""
     study = optuna.create_study(study_name="noisy", storage=open_storage(path))
@@ -627,25 +552,6 @@ def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
     return study
 
 
-def test_where_the_best_value_is_luck_another_trial_is_recommended_with_the_reason() -> None:
-    found = recommend(noisy())
-    assert found.number not in (None, 21)
-    reason = json.loads(call("best", "--json").stdout)["recommended"]["reason"]
-    assert re.fullmatch(
-        rf"trial 21 measured -3, but the model expects \S+ there: probably luck; use trial {found.number}", reason
-    )
-    for text in (call("best").stdout, call("show").stdout):
-        assert "best -3 (trial 21)" in text
-        interval = f"(95 %: {found.low:.6g} to {found.high:.6g})"
-        assert f"recommended trial {found.number}: expected {found.value:.6g} {interval}, measured" in text
-        assert reason in text
-    best, shown = json.loads(call("best", "--json").stdout), json.loads(call("show", "--json").stdout)
-    assert best["number"] == shown["best"]["number"] == 21
-    assert best["recommended"] == shown["recommended"]
-    expected = {name: getattr(found, name) for name in ("number", "params", "value", "low", "high", "measured")}
-    assert best["recommended"] == {**expected, "evaluations": 1, "reason": reason}
-
-
 def test_the_recommended_trial_is_printed_alone_with_its_flag() -> None:
     found = recommend(noisy())
     assert call("best", "--command").stdout == "train --x=2.0\n"
@@ -657,48 +563,6 @@ def test_the_recommended_trial_is_printed_alone_with_its_flag() -> None:
     assert text.startswith(f"recommended trial {found.number}: expected")
     assert f"train --x={found.params['x']}" in text
     assert "--x=2.0" not in text
-
-
-def test_a_run_ends_with_what_is_recommended() -> None:
-    Path("lucky.py").write_text(
-        "import lazybo\n"
-        "calls = []\n"
-        "def fold_of(params, fold):\n"
-        "    calls.append(params)\n"
-        "    return params['x'] ** 2 - 9.0 * (len(calls) in (3, 4)) + (3.0 if fold else -3.0)\n"
-        "f = lazybo.kfold(fold_of, 2)\n"
-    )
-    settings = ["tune", "--trials", "16", "--seed", "0", "--float", "x=-5:5", "lucky:f"]
-    result = call(*settings)
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    assert lines[0].endswith("(trial 1)")
-    (told,) = (line for line in lines if line.startswith("recommended trial "))
-    assert "; use trial " in lines[lines.index(told) + 1]
-    record = json.loads(call(*settings, "--json").stdout)
-    assert record["best"]["number"] == 1
-    assert told.startswith(f"recommended trial {record['recommended']['number']}: expected")
-
-
-def test_a_deterministic_program_is_not_repeated_and_its_best_trial_is_the_one_to_use() -> None:
-    Path("rugged.py").write_text(
-        "import math\n"
-        "def f(x, y):\n"
-        "    return sum(z * z + 0.2 * math.sin(60 * z) ** 2 + 0.003 * math.cos(900 * z) for z in (x, y))\n"
-    )
-    settings = ["tune", "--trials", "16", "--seed", "7", "--float", "x=0:1", "--float", "y=0:1", "rugged:f"]
-    without = call(*settings, "--study", "without")
-    assert "perhaps luck; use trial " in without.stdout
-    result = call(*settings, "--deterministic")
-    assert result.exit_code == 0, result.output
-    for said in (result, call("show", "lazybo.db", "lazybo"), call("best", "lazybo.db", "lazybo")):
-        assert "best " in said.stdout
-        assert "luck" not in said.stdout
-        assert "recommended" not in said.stdout
-    record = json.loads(call("best", "lazybo.db", "lazybo", "--recommended", "--json").stdout)
-    assert record["number"] == json.loads(call("best", "lazybo.db", "lazybo", "--json").stdout)["number"]
-    message = refused(*settings, "--deterministic", "--confirm", "3", "--study", "third")
-    assert message.startswith("--confirm runs the best trials again, and --deterministic says")
 
 
 def test_a_file_may_say_that_a_program_is_deterministic() -> None:

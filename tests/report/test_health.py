@@ -8,13 +8,11 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from lazybo import Matern52, Space
-from lazybo.gp import Posterior, Process, Warping
+from lazybo import Space
 from lazybo.report import health
 from lazybo.report.facts import content_of
-from lazybo.report.predictions import Noise, Quality, quality_of
+from lazybo.report.predictions import Noise, Quality
 from lazybo.report.records import Failures, reason_of
-from lazybo.search import Predictor
 from lazybo.study import FAILURE_KEY
 from tests.report.studies import mixed_study
 
@@ -138,37 +136,6 @@ def test_equal_values_and_few_feasible_trials() -> None:
     assert health.equal_values([2.0, 2.0]) is None
     assert [level(health.few_feasible(n, 40, ["memory"])) for n in (0, 2, 20)] == ["warning", "note", "good"]
     assert health.few_feasible(0, 40, []) is None
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_quality_is_that_of_models_refitted_without_each_value(sign: float) -> None:
-    rng = np.random.default_rng(5)
-    x = rng.random((25, 1))
-    y = np.sin(6 * x[:, 0]) + 0.1 * rng.standard_normal(25)
-    warp = Warping.fit("warped", sign * y)
-    kernel, noise = Matern52(np.array([0.3])), 0.02
-
-    def process_of(rows: list[int]) -> Process:
-        process = Process(kernel, noise)
-        process.append(x[rows], warp(sign * y[rows]))
-        return process
-
-    process = process_of(list(range(25)))
-    predictor = Predictor(Space({"x": FloatDistribution(0, 1)}), Posterior([process]), warp, sign)
-    found = quality_of(predictor)
-    assert found is not None
-    np.testing.assert_allclose(found.measured, y)
-    inside, squares = 0, 0.0
-    for i in range(25):
-        mean, variance = process_of([j for j in range(25) if j != i]).posterior(x[[i]])
-        reach = 1.959964 * math.sqrt(variance[0] + noise)
-        ends = sorted(float(sign * warp.inverse(mean + side * reach)[0]) for side in (-1, 1))
-        assert [found.low[i], found.high[i]] == pytest.approx(ends)
-        assert found.expected[i] == pytest.approx(float(sign * warp.inverse(mean)[0]))
-        inside += ends[0] <= y[i] <= ends[1]
-        squares += float(warp(sign * y[[i]])[0] - mean[0]) ** 2
-    assert found.covered == pytest.approx(inside / 25)
-    assert found.explained == pytest.approx(1 - squares / (25 * np.var(warp(sign * y))))
 
 
 def findings(study: optuna.Study) -> dict[str, str]:

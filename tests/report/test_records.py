@@ -198,28 +198,6 @@ def test_extreme_values_are_optimised_modelled_and_drawn(kind: str, by: str) -> 
 # ---------------------------------------------------------------- texts and ticks
 
 
-def test_names_and_choices_stand_in_pictures_as_they_are() -> None:
-    study = optuna.create_study(study_name="$\\frac{$ \x1b]0;x\x07")
-    names = ["$\\alpha_{$", "a_1^{", "\\$5$ \\"]
-    space = {name: FloatDistribution(0, 1) for name in names} | {"opt": CategoricalDistribution(["$x^$", "\x1b[31m$"])}
-    for i in range(4):
-        params = {**dict.fromkeys(names, i / 4), "opt": ["$x^$", "\x1b[31m$"][i % 2]}
-        study.add_trial(create_trial(params=params, distributions=space, value=float(i)))
-    figures = [
-        plots.draw_slices(predictions.slices(study), f"{study.study_name}: slices"),
-        plots.draw_importances(predictions.importances(study), study.study_name),
-        plots.draw_parallel(predictions.coordinates(study), study.study_name),
-        plots.draw_history(records.history(study), study.study_name),
-        plots.draw_times(records.times(study), study.study_name),
-    ]
-    pictures = [plots.as_bytes(figure, "svg").decode() for figure in figures]
-    for svg in pictures:
-        assert "$\\frac{$ \\x1b]0;x\\x07" in svg
-        assert "\x1b" not in svg
-    for name in names:
-        assert sum(f"<!-- {name} -->" in svg for svg in pictures) == 3, name
-
-
 def test_the_history_marks_the_recommended_trial_with_its_interval(drawn: optuna.Study) -> None:
     found = recommend(drawn)
     (axes,) = plots.draw_history(records.history(drawn), "title", found).axes

@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -284,23 +283,6 @@ def test_files_that_come_and_go_during_a_copy_do_not_end_a_training(tmp_path: Pa
     with opened(tmp_path, 0, copies=True) as second:
         assert second.step == 12
         assert (second.folder / "state").read_text() == "12"
-
-
-def test_pipes_and_sockets_are_left_out_of_a_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with opened(tmp_path, 0, copies=True) as first:
-        os.mkfifo(first.folder / "pipe")
-        os.mknod(first.folder / "socket", stat.S_IFSOCK | 0o600)
-        (first.folder / "link").symlink_to("/nowhere")
-        for step in (1, 2):
-            (first.folder / "state").write_text(str(step))
-            first.save(step, 1.0)
-            assert first.step == step
-    (said,) = caplog.messages
-    assert "pipe" in said
-    assert "socket" in said
-    with opened(tmp_path, 0, copies=True) as second:
-        assert sorted(path.name for path in second.folder.iterdir()) == ["link", "state"]
-        assert (second.folder / "link").readlink() == Path("/nowhere")
 
 
 FULL_DISK = """

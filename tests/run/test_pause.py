@@ -370,12 +370,3 @@ def test_drivers_and_workers_are_killed_and_no_epoch_is_lost_or_counted_twice(tm
     report = pause.kill_and_check(setting, 2, random.Random(0))
     assert report.is_good, report
     assert report.counts["epochs in the study"] > 0
-
-
-@pytest.mark.extra
-def test_the_same_on_dask(tmp_path: Path) -> None:
-    with pause.engine("dask", 2) as where:
-        setting = pause.Setting(str(tmp_path), where, workers=2, trials=6, epochs=8)
-        report = pause.kill_and_check(setting, 4, random.Random(0))
-    assert report.is_good, report
-    assert report.counts["epochs in the study"] > 0

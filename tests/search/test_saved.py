@@ -123,32 +123,6 @@ def test_choices_may_be_tuples_but_not_objects(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text[: len(text) // 2], "it is not JSON"),
-        (lambda text: "[]", "it was not written by Optimizer.save"),
-        (lambda text: json.dumps({**json.loads(text), "version": 9}), "written by a newer lazybo: it has version 9"),
-        (lambda text: json.dumps({**json.loads(text), "space": {}}), "cannot be read"),
-        (lambda text: json.dumps({**json.loads(text), "state": {"rows": []}}), "'version' is missing|version"),
-        (
-            lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "options"}),
-            "'options' is missing",
-        ),
-        (lambda text: text.replace('"x": 0.', '"x": 7.'), None),
-        (lambda text: text.replace('"opt": ', '"opt": 7'), "cannot be read"),
-    ],
-)
-def test_a_file_that_is_damaged_gives_one_clear_error(change: Any, message: str | None, tmp_path: Path) -> None:
-    used(3).save(tmp_path / "saved.json")
-    (tmp_path / "bad.json").write_text(change((tmp_path / "saved.json").read_text()))
-    if message is None:  # outside its range: as `observe` with outside, since ranges may have been narrowed
-        assert len(Optimizer.load(tmp_path / "bad.json").records()) == 5
-        return
-    with pytest.raises(ValueError, match=message):
-        Optimizer.load(tmp_path / "bad.json")
-
-
 def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Optimizer.load(tmp_path / "none.json")
@@ -226,12 +200,6 @@ def test_a_file_that_was_edited_works_or_is_one_error_that_names_it(where: tuple
         assert re.search("edited.json' cannot be read: .*; ", complaint), "which file, why, and what to do"
     else:
         loaded.ask()
-
-
-def test_a_file_that_is_nested_too_deeply_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match=r"deep.json' cannot be read: it is nested too deeply; give a file as"):
-        Optimizer.load(tmp_path / "deep.json")
 
 
 # ------------------------------------------------------------------- corrections

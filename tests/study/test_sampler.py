@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -437,16 +436,6 @@ def test_a_process_that_is_forked_while_a_thread_samples_goes_on() -> None:
     assert child.exitcode == 0, "it waits for a lock that nobody gives back"
 
 
-def test_one_sampler_may_serve_two_studies() -> None:
-    sampler = LazySampler(seed=0)
-    studies = [optuna.create_study(sampler=sampler, direction=d) for d in ("minimize", "maximize")]
-    for _ in range(3):
-        studies[0].optimize(bowl, n_trials=8)
-        studies[1].optimize(lambda trial: -abs(trial.suggest_float("z", -1, 1)), n_trials=8)
-    assert studies[0].best_value < 0.5
-    assert studies[1].best_value > -0.05
-
-
 def test_a_study_under_the_number_of_a_deleted_one_is_another(tmp_path: Path) -> None:
     sampler = LazySampler(seed=0)
     storage = optuna.storages.get_storage(f"sqlite:///{tmp_path}/s.db")
@@ -472,30 +461,6 @@ def test_studies_in_turn_keep_their_models(shared: bool) -> None:
             kept.append(model_of(study))
     assert len({id(model) for model in kept}) == 3
     assert [id(model) for model in kept[:3]] == [id(model) for model in kept[3:]]
-
-
-def test_a_locked_database_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = optuna.storages.RDBStorage(
-        f"sqlite:///{tmp_path}/s.db", engine_kwargs={"connect_args": {"timeout": 0.01}}
-    )
-    sampler = LazySampler(seed=0, n_startup_trials=2, lag=3)
-    study = optuna.create_study(storage=storage, sampler=sampler)
-    study.optimize(bowl, n_trials=1)
-    blank = Store(study).storage.create_new_trial(Store(study).study_id)
-    space = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
-    other = sqlite3.connect(tmp_path / "s.db", check_same_thread=False)
-    other.execute("BEGIN EXCLUSIVE")
-    monkeypatch.setattr(time, "sleep", lambda _: other.rollback())
-    params = sampler.sample_relative(study, create_trial_of(blank), space)
-    other.close()
-    assert set(params) == set(space)
-    assert f"{SUGGESTION_KEY}:0" in study.get_trials()[1].system_attrs
-
-
-def create_trial_of(trial_id: int) -> FrozenTrial:
-    trial = create_trial(state=TrialState.RUNNING)
-    trial.number, trial._trial_id = 1, trial_id
-    return trial
 
 
 @pytest.mark.parametrize(
