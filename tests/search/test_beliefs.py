@@ -62,7 +62,7 @@ def test_the_density_is_added_to_the_acquisition_and_fades() -> None:
             _search_of(optimizer).models.surface(0, np.random.default_rng(0), check_acquisition("logei"))
             for optimizer in _same_rows(count)
         )
-        density, slope = believing(0.3, 0.6).points.believed.log_density(u)  # type: ignore[union-attr]
+        density, slope = believing(0.3, 0.6).believed.log_density(u)  # type: ignore[union-attr]
         weight = BELIEF_WEIGHT / count
         np.testing.assert_allclose(with_belief.exact(u) - plain.exact(u), weight * density, rtol=1e-6)
         center = np.zeros(len(u), dtype=np.intp)

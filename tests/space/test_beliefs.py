@@ -34,8 +34,8 @@ def space_with(name: str, belief: Belief | None = None) -> Space:
 
 def drawn(space: Space, count: int = 4000) -> list[Any]:
     (name,) = space.points.names
-    assert space.points.believed is not None
-    drawn = space.points.believed.as_uniform(np.random.default_rng(0).random((count, space.points.draws)))
+    assert space.believed is not None
+    drawn = space.believed.as_uniform(np.random.default_rng(0).random((count, space.points.draws)))
     points = space.points.from_uniform(drawn)
     return [space.points.decode(point)[name] for point in points]
 
@@ -43,18 +43,18 @@ def drawn(space: Space, count: int = 4000) -> list[Any]:
 @pytest.mark.parametrize("name", ["lr", "momentum"])
 def test_a_density_has_the_mass_one(name: str) -> None:
     space = space_with(name)
-    assert space.points.believed is not None
+    assert space.believed is not None
     grid = (np.arange(20_000) + 0.5)[:, None] / 20_000
-    assert np.exp(space.points.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
+    assert np.exp(space.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
 
 
 @given(st.floats(0.0, 1.0), st.floats(1e-3, 3.0), st.floats(0.001, 0.999))
 def test_derivatives_are_those_of_the_density(around: float, within: float, x: float) -> None:
     space = space_with("momentum", Belief(around=around, within=within))
-    assert space.points.believed is not None
+    assert space.believed is not None
     step = 1e-6
-    value, slope = space.points.believed.log_density(np.array([[x]]))
-    ahead, behind = (space.points.believed.log_density(np.array([[x + sign * step]]))[0] for sign in (1, -1))
+    value, slope = space.believed.log_density(np.array([[x]]))
+    ahead, behind = (space.believed.log_density(np.array([[x + sign * step]]))[0] for sign in (1, -1))
     assert slope[0, 0] == pytest.approx((ahead - behind)[0] / (2 * step), rel=1e-3, abs=1e-4 * (1 + 1 / within))
     assert value[0] >= math.log(DOUBT) - 1e-9  # a wrong belief never excludes anything
 
@@ -81,8 +81,8 @@ def test_inactive_parameters_have_no_belief() -> None:
         conditions={"momentum": Condition("opt", ("sgd",))},
         beliefs={"momentum": Belief(around=0.9, within=0.05)},
     )
-    assert space.points.believed is not None
-    value, slope = space.points.believed.log_density(space.points.encode({"opt": "adam"})[None])
+    assert space.believed is not None
+    value, slope = space.believed.log_density(space.points.encode({"opt": "adam"})[None])
     assert value[0] == 0.0
     assert not slope.any()
 

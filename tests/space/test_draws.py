@@ -208,14 +208,14 @@ def test_values_of_a_belief_are_as_likely_as_it_says(name: str, rng: np.random.G
         + DOUBT * (high - low) / (cells[-1][1] - cells[0][0])
         for value, (low, high) in zip(values, cells, strict=True)
     }
-    assert space.points.believed is not None
-    points = space.points.from_uniform(space.points.believed.as_uniform(rng.random((DRAWN, space.points.draws))))
+    assert space.believed is not None
+    points = space.points.from_uniform(space.believed.as_uniform(rng.random((DRAWN, space.points.draws))))
     check_counts([params["p"] for params in space.points.decode_all(points)], share)
     # The density at points drawn evenly has the mean 1.
-    assert space.points.believed is not None
+    assert space.believed is not None
     low, high = space.points.axes["p"].edges  # type: ignore[attr-defined]
     grid = np.linspace(low, high, 20_001)[:, None]
-    assert np.exp(space.points.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
+    assert np.exp(space.believed.log_density(grid)[0]).mean() == pytest.approx(1.0, rel=1e-3)
 
 
 def test_choices_of_a_belief_are_as_likely_as_its_weights(rng: np.random.Generator) -> None:
@@ -223,8 +223,8 @@ def test_choices_of_a_belief_are_as_likely_as_its_weights(rng: np.random.Generat
     space = Space({"c": [*"abcd"]}, beliefs={"c": Belief(weights={"a": 5, "d": 0.5})})
     weights = {"a": 5.0, "b": 1.0, "c": 1.0, "d": 0.5}
     share = {each: (1 - DOUBT) * weight / 7.5 + DOUBT / 4 for each, weight in weights.items()}
-    assert space.points.believed is not None
-    points = space.points.from_uniform(space.points.believed.as_uniform(rng.random((DRAWN, space.points.draws))))
+    assert space.believed is not None
+    points = space.points.from_uniform(space.believed.as_uniform(rng.random((DRAWN, space.points.draws))))
     check_counts([params["c"] for params in space.points.decode_all(points)], share)
 
 

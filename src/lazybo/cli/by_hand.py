@@ -23,7 +23,7 @@ from lazybo.cli.measurements import (
     steps_of,
     value_columns,
 )
-from lazybo.cli.parameters import space_of
+from lazybo.cli.parameters import space_in
 from lazybo.cli.plan import (
     definition_of,
     goals_of,
@@ -256,9 +256,9 @@ def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
-    space = space_of(settings["parameters"], settings["require"], settings.get("beliefs", []))
+    space = space_in(settings)
     goals, place = goals_of(settings, is_program=False), settings["storage"]
-    options = Options(seed=0, beliefs=space.beliefs, **options_in(settings, goals, place, name or DEFAULT_NAME))
+    _, options = Options(seed=0, **options_in(settings, goals, place, name or DEFAULT_NAME)).joined(space)
     initial = check_initial(settings.get("initial", []), space)
     check_initial_feasible(initial, Optimizer.with_options(space, goals.directions, options))
     storage = open_checked(place)
@@ -300,8 +300,7 @@ def _completed_options(given: Options, space: Space, study: Study) -> Options:
     except codec.Advised as error:
         console.say(f"lazybo: {error}; the options of a new study are used")
         return given
-    changed = {key: value for key in ("cost", "deterministic", "earlier", "beliefs") if (value := getattr(given, key))}
-    return replace(stored, **changed)
+    return given.completed(stored)
 
 
 # ------------------------------------------------------------------------ print

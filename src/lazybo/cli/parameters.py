@@ -78,6 +78,11 @@ def _range(kind: str, text: str, rest: str) -> dict[str, Any]:
     return table
 
 
+def space_in(settings: Mapping[str, Any]) -> Space:
+    """The space that the settings describe."""
+    return space_of(settings["parameters"], settings["require"], settings.get("beliefs", []))
+
+
 def space_of(tables: Mapping[str, Any], require: Sequence[str] = (), beliefs: Sequence[str] = ()) -> Space:
     """The space that the tables describe, with the requirements as its feasible configurations.
 

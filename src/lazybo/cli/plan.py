@@ -12,7 +12,7 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.study import Study
 
-from lazybo.cli.parameters import Requirement, examples, requirement_of, space_of
+from lazybo.cli.parameters import Requirement, examples, requirement_of, space_in
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, check_texts
 from lazybo.core import Direction, codec
 from lazybo.programs import Program, Reading, nearest
@@ -77,7 +77,7 @@ class Plan:
 
 def make_plan(settings: Settings) -> Plan:
     """Make a plan from checked settings; raises one ValueError if they contradict each other."""
-    space = space_of(settings["parameters"], settings["require"], settings.get("beliefs", []))
+    space = space_in(settings)
     command = _command(settings)
     is_program = command is not None
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME

@@ -52,13 +52,12 @@ from lazybo.study import (
     read_earlier,
 )
 
-_IN_SPACE = ("conditions", "feasible", "features", "canonical", "instead_of", "beliefs")
 _IN_SAMPLER = ["n_startup_trials", *(each.name for each in fields(Options) if each.name not in ("seed", "n_startup"))]
 # What to use instead of arguments that moved, or that other libraries have.
 HINTS = {
     **{each.name: f"use limits=lazybo.Limits({each.name}=...)" for each in fields(Limits)},
     **{name: f"use sampler=lazybo.LazySampler({name}=...)" for name in _IN_SAMPLER},
-    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in _IN_SPACE},
+    **{name: f"use lazybo.Space({{...}}, {name}=...) as the space" for name in Space.KNOWLEDGE},
     "directions": "use direction=, which also takes a list or a dict of names",
     "reports": "use pruner=lazybo.LazyPruner(reports=...)",
     "n_startup": "use sampler=lazybo.LazySampler(n_startup_trials=...)",
@@ -167,8 +166,7 @@ def optimize(
         _check_undeclared(limits, warm_start, max_steps)
         space = Space.undeclared()
     else:
-        space = _with_beliefs(Space.of(space), options)
-        options = replace(options, beliefs=space.beliefs)
+        space, options = options.joined(Space.of(space))
     earlier = read_earlier(options.earlier, goals.directions, storage, study_name or DEFAULT_NAME, goals.names)
     options = replace(options, earlier=earlier)
     first = check_initial(initial, None if defines else space)
@@ -365,15 +363,6 @@ def _check_undeclared(limits: Limits, warm_start: object, max_steps: int | None)
             raise ValueError(f"{name} needs a space: give the parameters as the second argument of optimize()")
 
 
-def _with_beliefs(space: Space, options: Options) -> Space:
-    """The space with its own beliefs or those of the sampler."""
-    if not options.beliefs:
-        return space
-    if space.beliefs and space.beliefs != options.beliefs:
-        raise ValueError("there are beliefs in the space and others in the sampler; leave one of them out")
-    return space.changed(beliefs=options.beliefs)
-
-
 def _check_sampler(sampler: object, seed: int | None) -> Options:
     """The options of the model."""
     if sampler is None:
@@ -492,7 +481,7 @@ def _warn_of_names(study: Study, initial: Sequence[Mapping[str, Any]], options: 
             "the objective has asked its trial for no parameter, so nothing is optimised; use trial.suggest_float, ..."
         )
         return
-    given = {"initial": {name for each in initial for name in each}, "beliefs": {*options.beliefs}}
+    given = {"initial": {name for each in initial for name in each}, **options.about()}
     for what, names in given.items():
         if names - asked:
             unknown = ", ".join(map(repr, sorted(names - asked)))

@@ -141,7 +141,7 @@ class Search:
         if self._remaining(seed) == 1:
             return [self.random_point(seed, rng)]
         elsewhere = self._looks_elsewhere(rng)
-        surface, best = self.models.surface(seed, rng, elsewhere or self._acquisition)
+        surface, best = self._surface(seed, rng, elsewhere or self._acquisition)
         doubtful = self._repeats and any(each.current().is_doubtful for each in self.models.objectives)
         again = self._repeatable(best) if doubtful else None
         if again is not None:
@@ -153,7 +153,12 @@ class Search:
     @one_thread()
     def maxima(self, seed: int, rng: np.random.Generator, count: int) -> list[Maximum]:
         """The distinct local maxima of the acquisition, best first. The search has starts for ``count`` maxima."""
-        return self._maxima(*self.models.surface(seed, rng, self._acquisition), seed, rng, count)
+        return self._maxima(*self._surface(seed, rng, self._acquisition), seed, rng, count)
+
+    def _surface(self, seed: int, rng: np.random.Generator, acquisition: Acquisition) -> tuple[Surface, Index]:
+        believed = self.space.believed
+        term = None if believed is None else believed.term(self.records.n_complete)
+        return self.models.surface(seed, rng, acquisition, term)
 
     def _looks_elsewhere(self, rng: np.random.Generator) -> Acquisition | None:
         """The acquisition of a suggestion that looks elsewhere; None for the others, and where values are noisy."""
@@ -183,8 +188,8 @@ class Search:
         barred: Predicate | None = None,
     ) -> list[Maximum]:
         incumbents, taken = self.space.points.clip(self.records.points(rows)), self._taken(seed, self._kernel())
-        if self.space.points.believed is not None:
-            expected = self.space.points.expected(rng.random((BELIEVED_CENTERS, self.space.points.draws)))
+        if self.space.believed is not None:
+            expected = self.space.believed.points(rng.random((BELIEVED_CENTERS, self.space.points.draws)))
             incumbents = np.vstack((incumbents, expected))
         return find_maxima(
             surface,
@@ -233,10 +238,9 @@ class Search:
     def _startup_point(self, seed: int, number: int) -> Array | None:
         if self._earlier and number != CONTROL and number < len(self._first_points()):
             return self._first_points()[number]
-        if self.space.points.believed is not None and number % 2 == 0:
-            expected = self._believed_point(seed, number)
-            if expected is not None:
-                return expected
+        expected = self._believed_point(seed, number) if number % 2 == 0 else None
+        if expected is not None:
+            return expected
         if self.feasible is not None:
             return self.feasible.startup_point(seed, number)
         return startup_point(self.space, seed, number) if number < MAX_LISTED_STARTUP else None
@@ -258,11 +262,14 @@ class Search:
         return self._portfolio
 
     def _believed_point(self, seed: int, number: int) -> Array | None:
-        """A point where the beliefs expect the optimum, the first where they do most; None if it is not feasible."""
+        """A point where beliefs expect the optimum, the first where they do most; None if there is no feasible one."""
+        believed = self.space.believed
+        if believed is None:
+            return None
         rng = np.random.default_rng((seed, number, BELIEVED_TRIES))
         u = self.space.points.sobol(np.random.default_rng(seed), number + 1)[number:]
         u = np.vstack((u, rng.random((BELIEVED_TRIES if self.feasible is not None else 0, self.space.points.draws))))
-        points = self.space.points.expected(u, most=number == 0)
+        points = believed.points(u, most=number == 0)
         feasible = points if self.feasible is None else points[self.feasible.contains(points)]
         return feasible[0] if len(feasible) else None
 

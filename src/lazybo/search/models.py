@@ -47,8 +47,6 @@ CAUTION = 2.0
 FULL_WEIGHT = 5
 # How often the far reference point is used.
 FAR_SHARE = 0.25
-# β: the logarithm of a belief's density counts β/n times after n results, as in πBO (Hvarfner et al. 2022).
-BELIEF_WEIGHT = 3.0
 
 
 class Models:
@@ -202,8 +200,10 @@ class Models:
 
     # ------------------------------------------------------------- acquisition
 
-    def surface(self, seed: int, rng: np.random.Generator, acquisition: Acquisition) -> tuple[Surface, Index]:
-        """The acquisition that the next point maximises, and the rows around which it is searched."""
+    def surface(
+        self, seed: int, rng: np.random.Generator, acquisition: Acquisition, term: Term | None
+    ) -> tuple[Surface, Index]:
+        """The acquisition that the next point maximises, with a ``term``, and the rows around which it is searched."""
         objectives = [each.current() for each in self.objectives]
         constraints = [each.current() for each in self.constraints.values()]
         failures, cost = (None if each is None else each.current() for each in (self.failures, self.cost))
@@ -229,19 +229,7 @@ class Models:
             models = [*models, cost]
         pool = [each.components(points) for each in models]
         posteriors = [each.posterior for each in models]
-        return Surface(models[0].fitted.kernel, posteriors, points, pool, joint, self._belief()), rows
-
-    def _belief(self) -> Term | None:
-        """What the beliefs add to the acquisition."""
-        believed, weight = self._space.points.believed, BELIEF_WEIGHT / max(self._records.n_complete, 1)
-        if believed is None:
-            return None
-
-        def term(points: Array) -> tuple[Array, Array]:
-            value, slope = believed.log_density(points)
-            return weight * value, weight * slope
-
-        return term
+        return Surface(models[0].fitted.kernel, posteriors, points, pool, joint, term), rows
 
     def pool_points(self, seed: int) -> Array:
         """The points of the pool, which all models share."""

@@ -30,10 +30,7 @@ _SPACE = "it belongs to the space: Optimizer(lazybo.Space({...}, %s=...))"
 HINTS = {
     "n_startup_trials": "use n_startup=",
     "directions": "use direction=, which also takes a list",
-    **{
-        name: _SPACE % name
-        for name in ("conditions", "feasible", "optional", "features", "canonical", "instead_of", "beliefs")
-    },
+    **{name: _SPACE % name for name in Space.KNOWLEDGE},
 }
 # A notebook shows this many of the last observations.
 ROWS_SHOWN = 10
@@ -85,17 +82,16 @@ class Optimizer:
             earlier=earlier,  # type: ignore[arg-type]
             local_after=local_after,
             deterministic=deterministic,
-            beliefs=space.beliefs,
         )
+        space, options = options.joined(space)
         self.planner = Planner(space, checks.check_directions(direction), options)
         self.space, self.directions, self.options = self.planner.space, self.planner.directions, self.planner.options
         self._signs, self._next_number = signs_of(self.directions), 0
 
     @classmethod
     def with_options(cls, space: Space, directions: tuple[Direction, ...], options: Options) -> Self:
-        """An optimiser with these options. Their beliefs count in place of those of the space, if there are any."""
-        space = space.believing(options.beliefs) if options.beliefs else space
-        return cls(space, direction=directions, **options.arguments())
+        """An optimiser with these options, which may know more about the space."""
+        return cls(options.informed(space), direction=directions, **options.arguments())
 
     # ------------------------------------------------------------------- ask
 

@@ -8,7 +8,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -177,10 +177,33 @@ class Options:
         """The priors that learning uses: without noise if the objective is deterministic."""
         return (self.priors or Priors()).deterministic(self.noise) if self.deterministic else self.priors
 
+    LATER: ClassVar[tuple[str, ...]] = ("cost", "local_after", "deterministic", "beliefs")
+    """Studies have these only if they are given: the first versions did not know them."""
+
     @property
     def local_models(self) -> LocalModels:
         """When local models take over, and how large they are."""
         return self.local_after if isinstance(self.local_after, LocalModels) else LocalModels(self.local_after)
+
+    def joined(self, space: Space) -> "tuple[Space, Options]":
+        """A space and these options, both with the beliefs that one of them has. A ValueError if they differ."""
+        if self.beliefs and space.beliefs and space.beliefs != self.beliefs:
+            raise ValueError("there are beliefs in the space and others in the sampler; leave one of them out")
+        space = space.changed(beliefs=self.beliefs) if self.beliefs else space
+        return space, replace(self, beliefs=space.beliefs)
+
+    def completed(self, stored: "Options") -> "Options":
+        """The stored options of a study, changed as these say what is new about its problem."""
+        about = ("cost", "deterministic", "earlier", "beliefs")
+        return replace(stored, **{name: value for name in about if (value := getattr(self, name))})
+
+    def informed(self, space: Space) -> Space:
+        """A space with the beliefs of these options, if there are any, except for those that do not fit it."""
+        return space.believing(self.beliefs) if self.beliefs else space
+
+    def about(self) -> dict[str, set[str]]:
+        """The names of parameters that options are about, by the name of the option."""
+        return {"beliefs": {*self.beliefs}}
 
     def arguments(self) -> dict[str, Any]:
         """The options by name, as arguments of `Optimizer`, whose beliefs are those of its space."""

@@ -15,7 +15,7 @@ that is not active, has the density 1.
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,10 @@ from lazybo.space.distributions import contains, in_words
 
 if TYPE_CHECKING:
     from lazybo.space.axis import Axis, NumberAxis
+    from lazybo.space.points import Points
 
+# β: the logarithm of the density counts β/n times after n results, as in πBO (Hvarfner et al. 2022).
+WEIGHT = 3.0
 # t: how much of each belief is spread evenly over the range.
 DOUBT = 0.1
 # Quantiles are read off this many points.
@@ -299,23 +302,29 @@ class OfChoice:
 
 
 class Believed:
-    """The beliefs about a space: the density of points, and points that are drawn from it.
+    """The beliefs about the parameters of a space: the density of points, and points that are drawn from it."""
 
-    ``slices`` are the numbers of a point that belong to each axis, ``drawn`` the uniform numbers that make one.
-    """
-
-    def __init__(
-        self,
-        beliefs: Mapping[str, Belief],
-        axes: "Mapping[str, Axis]",
-        slices: Mapping[str, slice],
-        drawn: Mapping[str, slice],
-    ) -> None:
+    def __init__(self, beliefs: Mapping[str, Belief], points: "Points") -> None:
+        self._points = points
         self._parts = [
-            (slices[name].start, drawn[name].start, _of_axis(belief, axes[name]))
+            (points.slices[name].start, points.drawn[name].start, _of_axis(belief, points.axes[name]))
             for name, belief in beliefs.items()
-            if name in axes
+            if name in points.axes
         ]
+
+    def term(self, n: int) -> Callable[[Array], tuple[Array, Array]]:
+        """What is added to an acquisition after n results, as a function of points, with its derivatives."""
+        weight = WEIGHT / max(n, 1)
+
+        def term(points: Array) -> tuple[Array, Array]:
+            value, slope = self.log_density(points)
+            return weight * value, weight * slope
+
+        return term
+
+    def points(self, u: Array, *, most: bool = False) -> Array:
+        """Points of this density for uniform numbers, (n, draws); with ``most`` the first is the most likely one."""
+        return self._points.from_uniform(self.as_uniform(u, most=most))
 
     def log_density(self, points: Array) -> tuple[Array, Array]:
         """The logarithm of the density at points, (n,), relative to an even one, and its derivatives, (n, d)."""
@@ -328,10 +337,7 @@ class Believed:
         return total, slopes
 
     def as_uniform(self, u: Array, *, most: bool = False) -> Array:
-        """Uniform numbers, (n, draws), changed so that the points they make have this density.
-
-        With ``most``, each parameter with a belief has its most likely value in the first point.
-        """
+        """Uniform numbers, (n, draws), changed so that the points they make have this density."""
         u = u.copy()
         for _, i, part in self._parts:
             u[:, i] = part.as_uniform(u[:, i])

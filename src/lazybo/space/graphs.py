@@ -199,22 +199,26 @@ class Graph(Structured):
         return labelled | {f"{parameter}[>{j}]": CategoricalDistribution([*range(j)]) for j in self._inner if j > 1}
 
     def write(self, value: Any) -> tuple[Any, ...]:
-        if isinstance(value, LabelledGraph):
-            before = [value.before(j)[0] for j in self._inner if value.before(j)] if self.inputs else value.edges
-            value = {"operations": value.operations, "edges": None if self.labels == "edges" else before}
-        elif self.labels == "edges" and isinstance(value, Sequence) and not isinstance(value, str):
-            value = {"operations": value}
-        if not isinstance(value, Mapping) or not {"operations"} <= value.keys() <= {"operations", "edges"}:
-            raise ValueError(f"must be a graph, made by the of() of its lazybo.Graph, not {checks.shortened(value)}")
-        operations, edges = value["operations"], value.get("edges")
+        operations, edges = self._parts(value)
         count = len(self.pairs) if self.labels == "edges" else self.nodes - 2
-        known = isinstance(operations, Sequence) and not isinstance(operations, str)
-        if not known or len(operations) != count or any(each not in self.operations for each in operations):
+        known = [each for each in operations if each in self.operations] if _is_list(operations) else []
+        if not known or not len(known) == len(operations) == count:
             some = f"{count} of the operations {checks.shortened([*self.operations])}"
             raise ValueError(
                 f"must be a graph with {some}, one for each {self.labels[:-1]}, not {checks.shortened(operations)}"
             )
         return (*operations, *self._written(edges))
+
+    def _parts(self, value: Any) -> tuple[Any, Any]:
+        """The operations and edges of a value, however it is written."""
+        if isinstance(value, LabelledGraph):
+            before = [value.before(j)[0] for j in self._inner if value.before(j)] if self.inputs else value.edges
+            return value.operations, None if self.labels == "edges" else before
+        if self.labels == "edges" and _is_list(value):
+            return value, None
+        if not isinstance(value, Mapping) or not {"operations"} <= value.keys() <= {"operations", "edges"}:
+            raise ValueError(f"must be a graph, made by the of() of its lazybo.Graph, not {checks.shortened(value)}")
+        return value["operations"], value.get("edges")
 
     def _written(self, edges: Any) -> tuple[Any, ...]:
         """Edges as they are stored."""
@@ -222,22 +226,16 @@ class Graph(Structured):
             if edges is not None:
                 raise ValueError("must be a graph without edges: where there is none, its operation says so")
             return ()
-        given = list(edges) if isinstance(edges, Sequence) else None
+        given: list[Any] = list(edges) if isinstance(edges, Sequence) else [None]
         if self.inputs is not None:
-            if (
-                given is None
-                or len(given) != self.nodes - 2
-                or any(
-                    isinstance(i, bool) or not isinstance(i, int | np.integer) or not 0 <= i < j
-                    for i, j in zip(given, self._inner, strict=True)
-                )
-            ):
+            before = [i for i, j in zip(given, self._inner, strict=False) if _is_node(i) and 0 <= i < j]
+            if not len(before) == len(given) == self.nodes - 2:
                 some = f"the node before each of the {self.nodes - 2} inner nodes"
                 raise ValueError(f"must be a graph whose edges are {some}, not {checks.shortened(edges)}")
-            return tuple(int(i) for i in given[1:])
-        pairs = {tuple(each) if isinstance(each, Sequence) else each for each in given or ()}
+            return tuple(map(int, before[1:]))
+        pairs = {tuple(each) if isinstance(each, Sequence) else each for each in given}
         most = self.at_most or len(self.pairs)
-        if given is None or not pairs <= set(self.pairs) or len(pairs) > most:
+        if not pairs <= set(self.pairs) or len(pairs) > most:
             some = f"at most {most} pairs (i, j) with i < j < {self.nodes}"
             raise ValueError(f"must be a graph whose edges are {some}, not {checks.shortened(edges)}")
         return tuple(pair in pairs for pair in self.pairs)
@@ -265,6 +263,14 @@ class Graph(Structured):
 
     def make_axis(self) -> "GraphAxis":
         return GraphAxis(self)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _known(operations: Sequence[Any], names: Sequence[str]) -> Any:

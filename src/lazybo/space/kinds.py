@@ -116,17 +116,21 @@ def names_of(what: str, given: Any, least: int, most: int) -> tuple[Any, ...]:
     if isinstance(given, set | frozenset):
         raise ValueError(f"{what} must be a list: a set has another order in every process")
     names = tuple(each.item() if isinstance(each, np.generic) else each for each in given)
+    _check_different(what, names)
+    if not least <= len(names) <= most:
+        raise ValueError(f"{what} must be from {least} to {most} names, not {len(names)}")
+    return names
+
+
+def _check_different(what: str, names: Sequence[Any]) -> None:
+    """Raise a ValueError unless these are texts or whole numbers that a study can tell apart."""
     seen: dict[str, Any] = {}
     for each in names:
         if isinstance(each, bool) or not isinstance(each, str | int):
             raise ValueError(f"{what} must be texts or whole numbers, not {checks.shortened(each)}")
-        other = seen.setdefault(str(each), each)
-        if other is not each and other != each:
-            pair = f"{checks.shortened(other)} and {checks.shortened(each)}"
+        if seen.get(str(each), each) != each:
+            pair = f"{checks.shortened(seen[str(each)])} and {checks.shortened(each)}"
             raise ValueError(f"{what} have {pair}, which look the same in a study; rename one")
-    if len(seen) < len(names):
-        twice = next(each for i, each in enumerate(names) if each in names[:i])
-        raise ValueError(f"{what} have {checks.shortened(twice)} twice; give each once")
-    if not least <= len(names) <= most:
-        raise ValueError(f"{what} must be from {least} to {most} names, not {len(names)}")
-    return names
+        if str(each) in seen:
+            raise ValueError(f"{what} have {checks.shortened(each)} twice; give each once")
+        seen[str(each)] = each

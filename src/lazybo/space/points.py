@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from lazybo.core import Array
 from lazybo.gp import Column
 from lazybo.space.axis import Axis, Perturbation, axis_of
-from lazybo.space.beliefs import Believed
 from lazybo.space.derived import Derived
 from lazybo.space.distributions import only_value
 from lazybo.space.kinds import Structured
@@ -44,41 +43,29 @@ class Points:
 
     def __init__(self, space: "Space") -> None:
         self._space = space
-        self.axes: dict[str, Axis] = {
-            name: each.axis if isinstance(each, Structured) else axis_of(each)
-            for name, each in space.parameters.items()
-            if isinstance(each, Structured) or not each.single()
-        }
+        self.axes = _axes(space.parameters)
         """The axes of the parameters that can vary."""
         self.names = tuple(self.axes)
         self.slices = _consecutive({name: axis.width for name, axis in self.axes.items()})
         """The numbers of a point that belong to each of them."""
-        self._drawn = _consecutive({name: axis.draws for name, axis in self.axes.items()})
+        self.drawn = _consecutive({name: axis.draws for name, axis in self.axes.items()})
+        """The uniform numbers from which each of them is drawn."""
         self.draws = sum(axis.draws for axis in self.axes.values())
         """How many uniform numbers a random point needs."""
-        places = [np.minimum(np.arange(axis.draws), axis.width - 1) for axis in self.axes.values()]
-        self._stepped = np.concatenate(
-            [place + each.start for place, each in zip(places, self.slices.values(), strict=True)] or [[]]
-        ).astype(np.intp)  # (draws,): the number of a point whose range the steps of each uniform number have
+        self._stepped = _stepped(self.axes, self.slices)
         maybe = space.conditions.keys() | space.optional
         self._maybe = [name for name in space.parents_first if name in self.axes and name in maybe]
         self._moves = Moves(self.axes, self.slices)
-        self.believed = Believed(space.beliefs, self.axes, self.slices, self._drawn) if space.beliefs else None
-        """The density of the beliefs; None if there are none."""
         self.own = 0
         """How many numbers at the end of a point are features of the user's function."""
         self._derived: Derived | None = None
-        if space.features is not None or space.canonical is not None:
-            random = self.sample(np.random.default_rng(0), EXAMPLES if self.axes else 1)
-            self._derived = Derived.of(space, [self.decode(x) for x in random])
-            self.own = self._derived.count
-        features = np.zeros(self.own)
-        self.numeric = np.array(
-            [*(each for axis in self.axes.values() for each in axis.numeric), *features], dtype=bool
-        )
+        self._derived = _derived(self, space)
+        self.own = 0 if self._derived is None else self._derived.count
+        numeric = [each for axis in self.axes.values() for each in axis.numeric]
+        self.numeric = np.array([*numeric, *np.zeros(self.own)], dtype=bool)
         """Which numbers of a point are in [0, 1] and may move continuously, (d,)."""
-        self.levels = np.array([axis.levels for axis in self.axes.values() for _ in range(axis.width)])
-        self.levels = np.append(self.levels, features + np.inf)
+        levels = [axis.levels for axis in self.axes.values() for _ in range(axis.width)]
+        self.levels = np.array([*levels, *np.full(self.own, np.inf)])
         """How many values the parameter of each number of a point can take, infinity for a continuous one, (d,)."""
         self.dim = len(self.numeric)
         """How many numbers a point has: one for each parameter that can vary, unless some have structure; d."""
@@ -200,18 +187,9 @@ class Points:
 
         Discrete numbers are rounded from a range that begins and ends half a step beyond their ends.
         """
-        parts = [axis.from_uniform(u[:, self._drawn[name]]) for name, axis in self.axes.items()]
+        parts = [axis.from_uniform(u[:, self.drawn[name]]) for name, axis in self.axes.items()]
         empty = np.zeros((len(u), self.own))
         return self.repair(np.hstack([*parts, empty]))
-
-    def expected(self, u: Array, *, most: bool = False) -> Array:
-        """Points for uniform numbers, (n, draws), that are as likely as the beliefs say.
-
-        With ``most``, the first has the most likely values.
-        """
-        if self.believed is not None:
-            u = self.believed.as_uniform(u, most=most)
-        return self.from_uniform(u)
 
     def listed(self) -> Iterator[Array]:
         """All points of a finite space, each once."""
@@ -232,7 +210,7 @@ class Points:
         touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
         step = width * rng.standard_normal((m, d))
         draws = Perturbation(touched, step, rng.random((m, d)) < 1.0 / d, rng.random((m, d)))
-        slices, drawn = self.slices, self._drawn
+        slices, drawn = self.slices, self.drawn
         parts = [axis.perturbed(x[:, slices[name]], draws.part(drawn[name])) for name, axis in self.axes.items()]
         return _joined(parts, x, self.own)
 
@@ -287,6 +265,31 @@ class Points:
             for i, row in enumerate(x):
                 x[i] = self._derived.remembered(row, lambda row: self.encode(self.decode(row)))
         return x
+
+
+def _axes(parameters: "Mapping[str, Parameter]") -> dict[str, Axis]:
+    """The axes of the parameters that can vary."""
+    axes: dict[str, Axis] = {}
+    for name, each in parameters.items():
+        if isinstance(each, Structured):
+            axes[name] = each.axis
+        elif not each.single():
+            axes[name] = axis_of(each)
+    return axes
+
+
+def _stepped(axes: Mapping[str, Axis], slices: Mapping[str, slice]) -> NDArray[np.intp]:
+    """The number of a point whose range the steps of each uniform number have, (draws,)."""
+    places = [slices[name].start + min(i, axis.width - 1) for name, axis in axes.items() for i in range(axis.draws)]
+    return np.array(places, dtype=np.intp)
+
+
+def _derived(points: Points, space: "Space") -> Derived | None:
+    """What the user's functions say about configurations."""
+    if space.features is None and space.canonical is None:
+        return None
+    random = points.sample(np.random.default_rng(0), EXAMPLES if points.axes else 1)
+    return Derived.of(space, [points.decode(x) for x in random])
 
 
 def _active_rows(points: Points, space: "Space", name: str, x: Array) -> NDArray[np.bool_]:

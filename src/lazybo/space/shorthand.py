@@ -65,19 +65,27 @@ def warn_of_misreading(space: Mapping[str, Any]) -> None:
 def _misreading(written: Any) -> str:
     """How a parameter is read, and how to write what was probably meant; empty if it is clear."""
     if is_range(written) and len(written) == 2:
-        low, high = map(_plain, written)
-        if isinstance(low, int) and isinstance(high, int) and -1 <= low < high <= 1:
-            numbers = [*range(int(low), int(high) + 1)]
-            reading = f"{checks.shortened(written)} is read as the integers {', '.join(map(str, numbers))}"
-            return f"{reading}; write ({low}.0, {high}.0) for a range of floats, or {numbers} for choices"
-    if not isinstance(written, list) or len(written) not in (2, 3) or not all(map(checks.is_number, written[:2])):
+        return _as_integers(written, *map(_plain, written))
+    if isinstance(written, list) and len(written) in (2, 3) and all(map(checks.is_number, written[:2])):
+        return _as_choices(written, *map(_plain, written))
+    return ""
+
+
+def _as_integers(written: Any, low: Any, high: Any) -> str:
+    """For a range from 0 to 1, which may be meant for floats."""
+    if not (isinstance(low, int) and isinstance(high, int) and -1 <= low < high <= 1):
         return ""
-    low, high, *scale = map(_plain, written)
-    if scale and isinstance(scale[0], str) and scale[0] in SCALES:
-        as_range = checks.shortened(tuple(written))
-        return f"{checks.shortened(written)} is read as three choices; write {as_range} for a range"
-    if not scale and isinstance(low, float) and isinstance(high, float) and low < high:
-        shown, as_range = checks.shortened(written), checks.shortened((low, high))
+    numbers = [*range(low, high + 1)]
+    reading = f"{checks.shortened(written)} is read as the integers {', '.join(map(str, numbers))}"
+    return f"{reading}; write ({low}.0, {high}.0) for a range of floats, or {numbers} for choices"
+
+
+def _as_choices(written: Any, low: Any, high: Any, scale: Any = None) -> str:
+    """For a list that may be meant as a range."""
+    shown, as_range = checks.shortened(written), checks.shortened(tuple(written))
+    if isinstance(scale, str) and scale in SCALES:
+        return f"{shown} is read as three choices; write {as_range} for a range"
+    if scale is None and len(written) == 2 and isinstance(low, float) and isinstance(high, float) and low < high:
         choices = f"optuna.distributions.CategoricalDistribution({shown}) for these two choices"
         return f"{shown} is read as two choices; write {as_range} for a range, or {choices}"
     return ""

@@ -19,7 +19,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution
 
 from lazybo.core import Array, checks
-from lazybo.space.beliefs import Belief
+from lazybo.space.beliefs import Belief, Believed
 from lazybo.space.derived import Canonical, Features
 from lazybo.space.distributions import contains, in_words, plain_value
 from lazybo.space.kinds import Structured
@@ -30,8 +30,6 @@ from lazybo.space.tables import Cells
 # Whether a configuration may be evaluated.
 Predicate: TypeAlias = Callable[[dict[str, Any]], bool]
 Parameter: TypeAlias = BaseDistribution | Structured
-# What a space is made of.
-ARGUMENTS = ("parameters", "conditions", "feasible", "optional", "features", "canonical", "instead_of", "beliefs")
 # Spaces with more configurations than this are never listed.
 MAX_LISTED = 100_000
 
@@ -68,6 +66,8 @@ class Space:
     ``points`` converts configurations to points of the unit cube and back.
     """
 
+    KNOWLEDGE = ("conditions", "feasible", "optional", "features", "canonical", "instead_of", "beliefs")
+    """The arguments besides the parameters."""
     declared: ClassVar[bool] = True
     """False for the space of a run whose objective names its parameters."""
 
@@ -118,6 +118,8 @@ class Space:
         self.instead_of = _replaced(instead_of, self.parameters, features)
         self.points = Points(self)
         """The points of its configurations."""
+        self.believed = Believed(self.beliefs, self.points) if self.beliefs else None
+        """The density of the beliefs; None if there are none."""
 
     @classmethod
     def of(cls, given: Any) -> "Space":
@@ -143,13 +145,16 @@ class Space:
 
     def __eq__(self, other: object) -> bool:
         """Whether another space has the same parameters, conditions and predicate."""
-        return isinstance(other, Space) and all(getattr(self, name) == getattr(other, name) for name in ARGUMENTS)
+        return isinstance(other, Space) and self._arguments() == other._arguments()
 
     __hash__ = None  # type: ignore[assignment]
 
     def changed(self, **changes: Any) -> "Space":
         """The same space with other arguments."""
-        return Space(**{name: getattr(self, name) for name in ARGUMENTS} | changes)
+        return Space(**self._arguments() | changes)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("parameters", *self.KNOWLEDGE)}
 
     def believing(self, beliefs: Mapping[str, Belief]) -> "Space":
         """The same space with these beliefs, except for those that do not fit it."""

@@ -55,9 +55,6 @@ OPTIONS_REMEDY = "continue the study with optimize() or LazySampler, which write
 # The options that the Gaussian process depends on. The others only matter for suggestions.
 OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", "local_after", "deterministic")
 
-# Options that are written only if they are given: the first versions did not know them.
-LATER = ("cost", "local_after", "deterministic", "beliefs")
-
 # The version of the format of studies, which 0.1.0 has begun with. Additions that older versions may ignore are no new
 # version.
 FORMAT = 1
@@ -316,7 +313,7 @@ def _to_stored(options: Options) -> dict[str, Any]:
     plain.update({name: default[name] for name in lost})
     if plain["priors"] is not None:
         plain["priors"] = {name: float(each) for name, each in plain["priors"].items() if name != "like"}
-    left_out = [name for name in LATER if plain.get(name) == default.get(name)]
+    left_out = [name for name in Options.LATER if plain.get(name) == default.get(name)]
     return {**{name: each for name, each in plain.items() if name not in left_out}, "not kept": lost}
 
 

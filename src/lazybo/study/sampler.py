@@ -238,7 +238,7 @@ class LazySampler(BaseSampler):
         if known.model.space_outdated:
             known.model.space_outdated = False
             space = infer_space(search_space, trials, known.predicate, kinds_of(study))
-            if space.believing(options.beliefs) != known.model.space:
+            if options.informed(space) != known.model.space:
                 known.model = open_model(study, options, space, trials)
                 known.model.absorb(trials, reader.number)
                 known.model.space_outdated = False
@@ -292,7 +292,8 @@ class LazySampler(BaseSampler):
 
 def _drawn(space: Space, rng: np.random.Generator, *, most: bool) -> Array:
     """A random point, from the beliefs if the space has some; with ``most`` where they expect the optimum most."""
-    return space.points.expected(rng.random((1, space.points.draws)), most=most)[0]
+    u = rng.random((1, space.points.draws))
+    return (space.points.from_uniform(u) if space.believed is None else space.believed.points(u, most=most))[0]
 
 
 def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, asked: BaseDistribution) -> str:
