@@ -7,7 +7,6 @@ import pytest
 
 from lazybo import Belief, Optimizer, Space
 from lazybo.search.acquisition import check_acquisition
-from lazybo.search.models import BELIEF_WEIGHT
 
 PARAMETERS = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 
@@ -57,13 +56,16 @@ def test_a_good_belief_helps_and_a_wrong_one_does_no_lasting_harm() -> None:
 
 def test_the_density_is_added_to_the_acquisition_and_fades() -> None:
     u = np.random.default_rng(0).random((16, 2))
+    believed = believing(0.3, 0.6).believed
+    assert believed is not None
+    density, slope = believed.log_density(u)
     for count in (6, 12):
-        (plain, _), (with_belief, _) = (
-            _search_of(optimizer).models.surface(0, np.random.default_rng(0), check_acquisition("logei"))
-            for optimizer in _same_rows(count)
+        terms = (None, believed.term(count))
+        plain, with_belief = (
+            _search_of(optimizer).models.surface(0, np.random.default_rng(0), check_acquisition("logei"), term)[0]
+            for optimizer, term in zip(_same_rows(count), terms, strict=True)
         )
-        density, slope = believing(0.3, 0.6).believed.log_density(u)  # type: ignore[union-attr]
-        weight = BELIEF_WEIGHT / count
+        weight = 3.0 / count
         np.testing.assert_allclose(with_belief.exact(u) - plain.exact(u), weight * density, rtol=1e-6)
         center = np.zeros(len(u), dtype=np.intp)
         near, near_plain = (each.around(u[:1]).gradient(u, center)[1] for each in (with_belief, plain))

@@ -201,7 +201,7 @@ class Models:
     # ------------------------------------------------------------- acquisition
 
     def surface(
-        self, seed: int, rng: np.random.Generator, acquisition: Acquisition, term: Term | None
+        self, seed: int, rng: np.random.Generator, acquisition: Acquisition, term: Term | None = None
     ) -> tuple[Surface, Index]:
         """The acquisition that the next point maximises, with a ``term``, and the rows around which it is searched."""
         objectives = [each.current() for each in self.objectives]

@@ -13,6 +13,7 @@ import hashlib
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain, product
 from typing import Any, TypeAlias
 
@@ -81,13 +82,9 @@ class Counts:
         every = (path for length in range(longest + 1) for path in product(operations, repeat=length))
         self._entry = {path: i for i, path in enumerate(every)} if count <= BUCKETS else None
         self.sizes = (len(operations) + 1, min(count, BUCKETS), BUCKETS)
-        # What is known of each term: what it needs, the entries of the features that are one more with it, the paths to
-        # it, the entries of these, and its labels as texts.
-        self._needed: dict[int, frozenset[int]] = {0: frozenset()}
-        self._own: dict[int, tuple[int, ...]] = {}
-        self._paths: dict[int, Counter[tuple[Any, ...]]] = {0: Counter({(): 1})}
-        self._path_entries: dict[int, tuple[int, ...]] = {}
-        self._texts: dict[tuple[int, int], str] = {}
+        # What is known of each term is computed once.
+        for each in ("_needs", "_features", "_text", "_paths_to", "_counted_paths"):
+            setattr(self, each, cache(getattr(self, each)))
 
     def of(self, sums: Sequence[Sum]) -> Array:
         """The features of some sums, (n, f)."""
@@ -108,29 +105,22 @@ class Counts:
 
     def _needs(self, number: int) -> frozenset[int]:
         """A term and all terms in it, without the input."""
-        if number not in self._needed:
-            inside = self._terms[number][1]
-            self._needed[number] = frozenset((number,)).union(*(self._needs(each) for each, _ in inside))
-        return self._needed[number]
+        own = (number,) if number else ()
+        return frozenset(own).union(*(self._needs(each) for each, _ in self._terms[number][1]))
 
     def _features(self, number: int) -> tuple[int, ...]:
-        """What a term adds wherever it is: its operation and its labels."""
-        if number not in self._own:
-            labels = (self._labelled(depth, self._text(number, depth)) for depth in range(1, DEPTH + 1))
-            self._own[number] = (self._operations.index(self._terms[number][0]), self.sizes[0] - 1, *labels)
-        return self._own[number]
+        """What a term adds wherever it is, as entries of the features: its operation and its labels."""
+        labels = (self._labelled(depth, self._text(number, depth)) for depth in range(1, DEPTH + 1))
+        return (self._operations.index(self._terms[number][0]), self.sizes[0] - 1, *labels)
 
     def _labelled(self, depth: int, text: str) -> int:
         return self.sizes[0] + self.sizes[1] + _bucket(f"({depth}, {text})")
 
     def _text(self, number: int, depth: int) -> str:
         """A label as a text: an operation with those that it is applied to, up to this depth."""
-        if (number, depth) not in self._texts:
-            operation, inside = self._terms[number]
-            name = repr(operation)
-            plain = depth == 0 or number == 0
-            self._texts[number, depth] = name if plain else f"({name}, {self._texts_of(inside, depth - 1)})"
-        return self._texts[number, depth]
+        operation, inside = self._terms[number]
+        plain = depth == 0 or number == 0
+        return repr(operation) if plain else f"({operation!r}, {self._texts_of(inside, depth - 1)})"
 
     def _texts_of(self, given: Sum, depth: int) -> str:
         """The labels of the terms of a sum, and how often each is there, in the order of their texts."""
@@ -139,24 +129,20 @@ class Counts:
 
     def _paths_to(self, number: int) -> Counter[tuple[Any, ...]]:
         """How often each sequence of operations leads from the input to a term."""
-        if number not in self._paths:
-            operation, inside = self._terms[number]
-            found: Counter[tuple[Any, ...]] = Counter()
-            for each, count in inside:
-                for path, times in self._paths_to(each).items():
-                    found[*path, operation] += count * times
-            self._paths[number] = found
-        return self._paths[number]
+        operation, inside = self._terms[number]
+        found: Counter[tuple[Any, ...]] = Counter() if number else Counter({(): 1})
+        for each, count in inside:
+            for path, times in self._paths_to(each).items():
+                found[*path, operation] += count * times
+        return found
 
     def _counted_paths(self, number: int) -> tuple[int, ...]:
         """The entries of the paths to a term, each as often as there are such paths."""
-        if number not in self._path_entries:
-            found: list[int] = []
-            for path, times in self._paths_to(number).items():
-                entry = _bucket(repr(path)) if self._entry is None else self._entry[path]
-                found += [self.sizes[0] + entry] * times
-            self._path_entries[number] = tuple(found)
-        return self._path_entries[number]
+        found: list[int] = []
+        for path, times in self._paths_to(number).items():
+            entry = _bucket(repr(path)) if self._entry is None else self._entry[path]
+            found += [self.sizes[0] + entry] * times
+        return tuple(found)
 
 
 def _bucket(text: str) -> int:

@@ -53,6 +53,10 @@ class Axis(ABC):
     draws = 1
     numeric: NDArray[np.bool_]
     levels: float
+    # The moves of an axis: among so many choices, which count from 0; one level up or down; or what `next_to` lists.
+    choices = 0
+    steps: "Scale | None" = None
+    lists_moves = True
 
     @abstractmethod
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
@@ -99,10 +103,7 @@ class Axis(ABC):
         """Coordinates of values nearby, by random draws that are the same for every kind of axis."""
 
     def next_to(self, x: Array, at_hand: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
-        """The coordinates one discrete move away from x, (m, w); ``at_hand`` are those of other points, (s, w).
-
-        Numbers, and choices with at most `MAX_MOVES` values, have theirs in `moves.Moves`.
-        """
+        """The coordinates one discrete move away from x, (m, w); ``at_hand`` are those of other points, (s, w)."""
         return np.zeros((0, self.width))
 
     def distances(self, x: Array, center: Array) -> Array:
@@ -140,6 +141,8 @@ class ChoiceAxis(Axis):
     def __init__(self, distribution: CategoricalDistribution) -> None:
         self.distribution = distribution
         self.levels, self.numeric = float(len(distribution.choices)), np.array([False])
+        if self.levels <= MAX_MOVES:
+            self.choices, self.lists_moves = len(distribution.choices), False
 
     def columns(self, *, conditional: bool) -> tuple[Column, ...]:
         return (Column(int(self.levels), conditional=conditional),)
@@ -215,6 +218,8 @@ class NumberAxis(Axis):
     values have equal coordinates to the last bit.
     """
 
+    lists_moves = False
+
     def __init__(self, distribution: FloatDistribution | IntDistribution) -> None:
         self.distribution = distribution
         self.levels, self.numeric = _levels(distribution), np.array([True])
@@ -231,6 +236,7 @@ class NumberAxis(Axis):
             self._origin = self._measure(self._low)
             self._extent = self._measure(self._high) - self._origin
         self.scale = Scale(self._low, self._step, self.levels, self._origin, self._extent, self._log)
+        self.steps = None if self._continuous else self.scale
         half = 0.5 / (self.levels - 1)
         self.edges = -half, 1.0 + half
         """The coordinates of the range that values are drawn from: half a step beyond the ends if they are discrete."""

@@ -165,9 +165,9 @@ class FeasibleSet:
         """Points spread over the feasible set, (n, d); new ones for every generator."""
         points = np.zeros((0, self._space.points.dim))
         if self._start(seed).share >= LARGE_SHARE:
-            sobol = _Sobol(self._space, rng)
-            while len(points) < n and sobol.drawn < 8 * n:
-                tried = sobol.next(1 << (n - 1).bit_length())
+            sobol = self._space.points.sequence(rng)
+            while len(points) < n and sobol.num_generated < 8 * n:
+                tried = self._space.points.from_uniform(sobol.random(1 << (n - 1).bit_length()))
                 points = np.vstack((points, tried[self.contains.fresh(tried)]))
         if len(points) < n:
             population = self._walked(seed)
@@ -234,11 +234,12 @@ class FeasibleSet:
         return points[self.contains.fresh(points)]
 
     def _search(self, seed: int, enough: int) -> Found:
-        sobol, points = _Sobol(self._space, np.random.default_rng(seed)), np.zeros((0, self._space.points.dim))
-        while len(points) < enough and sobol.drawn < MAX_TRIES:
-            tried = sobol.next(max(FIRST_TRIES, sobol.drawn))
-            points = np.vstack((points, tried[self.contains.fresh(tried)]))
-        share, tries, corners = len(points) / sobol.drawn, sobol.drawn, len(points) < min(FEW, enough)
+        sobol = self._space.points.sequence(np.random.default_rng(seed))
+        points, tries = np.zeros((0, self._space.points.dim)), 0
+        while len(points) < enough and tries < MAX_TRIES:
+            tried = self._space.points.from_uniform(sobol.random(max(FIRST_TRIES, tries)))
+            points, tries = np.vstack((points, tried[self.contains.fresh(tried)])), tries + len(tried)
+        share, corners = len(points) / tries, len(points) < min(FEW, enough)
         if len(points) < FEW and self._space.is_small:
             if len(self._listed) == 0:
                 raise _nothing(f"none of the {self._space.size:,.0f} configurations is feasible")
@@ -292,20 +293,3 @@ def _nothing(what: str) -> ValueError:
         f"no feasible configuration was found: {what}. Loosen the constraint, narrow the ranges to the part of the "
         "space in which it can hold, or choose other parameters: for a + b == 1, tune a alone and compute b"
     )
-
-
-class _Sobol:
-    """A scrambled Sobol sequence, in blocks."""
-
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
-        # Imported here: it takes as long as all other imports of an optimiser.
-        from scipy.stats import qmc
-
-        self._space = space
-        self._sequence = qmc.Sobol(space.points.draws, rng=rng)
-        self.drawn = 0
-
-    def next(self, n: int) -> Array:
-        """The next points, (n, d)."""
-        self.drawn += n
-        return self._space.points.from_uniform(self._sequence.random(n))

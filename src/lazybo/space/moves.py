@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import Array
-from lazybo.space.axis import MAX_MOVES, Axis, ChoiceAxis, NumberAxis, Scale
+from lazybo.space.axis import Axis, Scale
 
 Rows = NDArray[np.intp]
 
@@ -30,15 +30,13 @@ class Moves:
         column, value, self._listed = list[int](), list[float](), list[tuple[slice, Axis]]()
         scales: dict[int, Scale] = {}  # by entry
         for name, axis in axes.items():
-            start = slices[name].start
-            if isinstance(axis, ChoiceAxis) and axis.levels <= MAX_MOVES:
-                value += range(int(axis.levels))
-            elif isinstance(axis, NumberAxis) and np.isfinite(axis.levels):
-                scales |= dict.fromkeys((len(value), len(value) + 1), axis.scale)
+            value += range(axis.choices)
+            if axis.steps is not None:
+                scales |= dict.fromkeys((len(value), len(value) + 1), axis.steps)
                 value += 0.0, 0.0
-            elif not isinstance(axis, NumberAxis):
+            if axis.lists_moves:
                 self._listed.append((slices[name], axis))
-            column += [start] * (len(value) - len(column))
+            column += [slices[name].start] * (len(value) - len(column))
         self._column, self._value = np.array(column, dtype=np.intp), np.array(value)
         self._step = np.zeros(len(value))
         self._step[[*scales]] = np.tile([-1.0, 1.0], len(scales) // 2)

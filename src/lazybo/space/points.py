@@ -30,6 +30,8 @@ from lazybo.space.kinds import Structured
 from lazybo.space.moves import Moves
 
 if TYPE_CHECKING:
+    from scipy.stats.qmc import Sobol
+
     from lazybo.space.space import Condition, Parameter, Space
 
 # The features of a user's function have units that come from so many random configurations.
@@ -175,12 +177,16 @@ class Points:
 
     def sobol(self, rng: np.random.Generator, n: int) -> Array:
         """Uniform numbers of a scrambled Sobol sequence, (n, draws)."""
-        # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
-        from scipy.stats import qmc
-
         # Sobol points are balanced only if their number is a power of two.
-        numbers: Array = qmc.Sobol(self.draws, rng=rng).random_base2(max(n - 1, 1).bit_length())[:n]
+        numbers: Array = self.sequence(rng).random_base2(max(n - 1, 1).bit_length())[:n]
         return numbers
+
+    def sequence(self, rng: np.random.Generator) -> "Sobol":
+        """A scrambled Sobol sequence of the uniform numbers of points."""
+        # Imported here: it takes as long as all other imports of an optimiser, and reports on a study do not need it.
+        from scipy.stats.qmc import Sobol
+
+        return Sobol(self.draws, rng=rng)
 
     def from_uniform(self, u: Array) -> Array:
         """Points for uniform numbers in [0, 1), (n, draws): every parameter is uniform on its scale.
