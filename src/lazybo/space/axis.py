@@ -275,18 +275,14 @@ class NumberAxis(Axis):
             return False
 
     def decode(self, x: Sequence[float]) -> Any:
-        return self._decode(float(x[0]))
+        return self.decode_all(np.array([x]))[0]
 
     def _decode(self, x: float) -> Any:
-        distribution = self.distribution
-        # The ends are returned exactly, without rounding errors.
+        """The value of a discrete number."""
         end = self._low if x <= 0.0 else self._high if x >= 1.0 else None
-        if end is not None and contains(distribution, float(end)):
-            return distribution.to_external_repr(float(end))
-        if not self._continuous:
-            return self._known_value(int(self.scale.level(x)))
-        scaled = self._origin + float(x) * self._extent
-        return min(max(math.exp(scaled) if self._log else scaled / self._half, self._low), self._high)
+        if end is not None and contains(self.distribution, float(end)):
+            return self.distribution.to_external_repr(float(end))
+        return self._known_value(int(self.scale.level(x)))
 
     def decode_all(self, x: Array) -> list[Any]:
         x = x[:, 0]
@@ -369,7 +365,7 @@ class NumberAxis(Axis):
         """
         whole, (first_end,), (last_end,) = self.distribution, low.tolist(), high.tolist()
         if self._continuous:
-            ends = self._decode(first_end), self._decode(last_end)
+            ends = self.decode((first_end,)), self.decode((last_end,))
             return FloatDistribution(*ends, log=self._log) if self._measure(ends[0]) < self._measure(ends[1]) else whole
         first, last = int(self.scale.level(max(first_end, 0.0))), int(self.scale.level(min(last_end, 1.0)))
         if first == last:

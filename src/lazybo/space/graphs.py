@@ -13,7 +13,7 @@ are, as long as they map 0 to 0. The kernel sees the operations themselves, and 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any, ClassVar, Literal
 
@@ -291,7 +291,7 @@ class GraphAxis(CodedAxis):
         each = self._counts.astype(np.intp)
         self._edits = np.repeat(np.arange(len(each)), each), np.concatenate([np.arange(count) for count in each])
         self._known: dict[bytes, Array] = {}
-        self._moves: dict[bytes, Array] = {}
+        self._neighbours = lru_cache(maxsize=MAX_MOVED)(self._neighbours_of)
         self.kind = kind
         self._forget()
         self.draws = len(self._choices)
@@ -377,15 +377,10 @@ class GraphAxis(CodedAxis):
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """One other choice; with a limit, also one edge instead of another."""
-        key = code.tobytes()
-        if key not in self._moves:
-            if len(self._moves) >= MAX_MOVED:
-                self._moves.clear()
-            self._moves[key] = self._neighbours(code)
-        return self._moves[key].copy()
+        return self._neighbours(code.tobytes()).copy()
 
-    def _neighbours(self, code: Array) -> Array:
-        place, choice = self._edits
+    def _neighbours_of(self, key: bytes) -> Array:
+        code, (place, choice) = np.frombuffer(key), self._edits
         different = code[place] != choice
         moves = np.repeat(code[None], np.count_nonzero(different), axis=0)
         moves[np.arange(len(moves)), place[different]] = choice[different]
