@@ -184,7 +184,8 @@ def find_maxima(
     # If the optimum was evaluated already, fall back to its start.
     u = np.where(taken(u)[:, None], start, u)
     # Decoded and encoded again, points equal those of their configurations to the last bit.
-    u = np.array([space.points.encode(space.points.decode(row)) for row in u[~taken(u)]]).reshape(-1, space.points.dim)
+    settled = [space.points.encode(params) for params in space.points.decode_all(u[~taken(u)])]
+    u = np.array(settled).reshape(-1, space.points.dim)
     if feasible is not None:
         u = u[feasible.contains(u)]  # settling may have moved a point over the border, by a rounding error
     return _distinct(kernel, u, surface.exact(u))
