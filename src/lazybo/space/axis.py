@@ -129,10 +129,7 @@ class Perturbation:
 
     def part(self, columns: slice, rows: NDArray[np.bool_] | slice = slice(None)) -> "Perturbation":
         """The draws for some coordinates, and for some points."""
-        flags, numbers = (self.touched, self.flipped), (self.step, self.fresh)
-        touched, flipped = (each[rows, columns] for each in flags)
-        step, fresh = (each[rows, columns] for each in numbers)
-        return Perturbation(touched, step, flipped, fresh)
+        return Perturbation(**{name: each[rows, columns] for name, each in vars(self).items()})
 
 
 class ChoiceAxis(Axis):

@@ -388,8 +388,11 @@ class GraphAxis(CodedAxis):
             first = self.kind.nodes - 2
             edges = range(first, self.code)
             moves = moves[moves[:, first:].sum(axis=1) <= self.kind.at_most]
-            others = [_changed(code, {i: 0, j: 1}) for i, j in product(edges, edges) if code[i] and not code[j]]
-            moves = np.vstack((moves, *others))
+            swaps = [[i, j] for i, j in product(edges, edges) if code[i] and not code[j]]
+            others = np.repeat(code[None], len(swaps), axis=0)
+            for other, swap in zip(others, swaps, strict=True):
+                other[swap] = 0.0, 1.0
+            moves = np.vstack((moves, others))
         if self.kind.labels == "edges":
             return moves
         moves = np.unique(self.repaired(moves), axis=0)
@@ -444,10 +447,3 @@ def _mixed(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         x = (x ^ (x >> np.uint64(33))) * np.uint64(factor)
     return (x ^ (x >> np.uint64(33))).astype(np.int64)
-
-
-def _changed(code: Array, changes: Mapping[int, float]) -> Array:
-    """A code with some entries changed."""
-    changed = code.copy()
-    changed[[*changes]] = [*changes.values()]
-    return changed
