@@ -41,8 +41,13 @@ def reports(x: float, y: float, rng: np.random.Generator, same: bool) -> list[fl
     return [truth(x, y) - 0.4 * math.exp(-(epoch + 1) / 2) + noise[epoch] for epoch in range(EPOCHS)]
 
 
-def run(how: str, same: bool, seed: int) -> optuna.Study:
-    """A study whose trainings are stopped as ``how`` says: a share at random, "LazyPruner", "confirm" or "paused"."""
+def run(
+    how: str, same: bool, seed: int, *, trials: int = TRIALS, epochs: tuple[int, int] = (1, EPOCHS - 1)
+) -> optuna.Study:
+    """A study whose trainings are stopped as ``how`` says: a share at random, "LazyPruner", "confirm" or "paused".
+
+    Those that are stopped at random end after an epoch between the two ``epochs``.
+    """
 
     def generator(number: int) -> np.random.Generator:
         return np.random.default_rng((seed, number))
@@ -52,7 +57,7 @@ def run(how: str, same: bool, seed: int) -> optuna.Study:
         values = reports(x, y, rng, same)
         share = float(how.removesuffix("%")) / 100 if how.endswith("%") else 0.0
         stopped = trial.number >= NEVER_STOPPED and rng.random() < share
-        stop = int(rng.integers(1, EPOCHS)) if stopped else EPOCHS
+        stop = int(rng.integers(epochs[0], epochs[1] + 1)) if stopped else EPOCHS
         for epoch, value in enumerate(values, 1):
             trial.report(value, epoch)
             if epoch < EPOCHS and (epoch == stop or trial.should_prune()):
@@ -66,7 +71,7 @@ def run(how: str, same: bool, seed: int) -> optuna.Study:
             saved.write_text(str(epoch + 1))
             yield values[epoch]
 
-    options: dict[str, Any] = {"n_trials": TRIALS, "direction": "maximize", "seed": seed, "progress": False}
+    options: dict[str, Any] = {"n_trials": trials, "direction": "maximize", "seed": seed, "progress": False}
     if how == "paused":
         with tempfile.TemporaryDirectory() as folder:
             return lazybo.optimize(train_in_parts, SPACE, max_steps=EPOCHS, checkpoints=folder, **options)
@@ -102,6 +107,8 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--stopped", nargs="+", default=STOPPED, help="how trainings are stopped")
     parser.add_argument("--noise", nargs="+", default=("epoch", "training"), help="what the noise is independent in")
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    parser.add_argument("--epochs", type=int, nargs=2, default=(1, EPOCHS - 1), help="between which trainings stop")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     print("| noise | stopped | complete | in interval | width | regret | value - truth |")
@@ -109,7 +116,8 @@ def main() -> None:
     for noise in options.noise:
         for how in options.stopped:
             seeds = range(options.first_seed, options.first_seed + options.seeds)
-            found = [outcome(run(how, noise == "training", seed)) for seed in seeds]
+            more = {"trials": options.trials, "epochs": tuple(options.epochs)}
+            found = [outcome(run(how, noise == "training", seed, **more)) for seed in seeds]
             covered, width, regret, error, complete = np.array(found, dtype=float).T
             print(
                 f"| by {noise} | {how} | {complete.mean():.0f} | {covered.sum():.0f} of {len(found)} | "
