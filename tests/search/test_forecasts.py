@@ -96,7 +96,7 @@ def test_of_several_objectives_one_may_be_known() -> None:
     assert learned[0].value == pytest.approx(first.value), "a pending row does not change the mean"
     assert learned[1].value > second.value + 1
     assert optimizer.front == front or not optimizer.front, "it is not on the front"
-    assert optimizer.planner.records.violations("memory")[-1] == 2.0
+    assert optimizer.planner.records.violations["memory"][-1] == 2.0
     optimizer.ask()
 
 

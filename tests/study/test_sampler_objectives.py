@@ -96,5 +96,5 @@ def test_a_failed_trial_teaches_the_constraint_that_it_has_measured() -> None:
     study = optuna.create_study(sampler=LazySampler(seed=0))
     study.optimize(objective, n_trials=12, catch=ValueError)
     optimizer = model_of(study, study.trials).optimizer
-    assert len(optimizer.planner.records.violations("c")) == 12
-    assert not any(value != value for value in optimizer.planner.records.violations("c"))
+    assert len(optimizer.planner.records.violations["c"]) == 12
+    assert not any(value != value for value in optimizer.planner.records.violations["c"])

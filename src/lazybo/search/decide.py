@@ -9,7 +9,7 @@ An optimiser has one search with all records. Beyond what one factor serves, sea
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ class Search:
         unknown = (0.0,) * len(self.models.objectives)
         forecast = self.records[row].result.variances or unknown
         # What a failure teaches about values depends on whether an earlier row at its point has one.
-        at = (self.records[each].result.state for each in self.records.at(self.records[row].point))
+        at = (self.records[each].result.state for each in self.records.places.at(self.records[row].point))
         changed = result.state is State.FAILED or State.FAILED in at
         for surrogate, *variances in zip(self.models.objectives, result.variances or unknown, forecast, strict=True):
             if changed or any(variances):
@@ -273,6 +273,17 @@ class Search:
         feasible = points if self.feasible is None else points[self.feasible.contains(points)]
         return feasible[0] if len(feasible) else None
 
+    def configuration(self, point: Array) -> dict[str, Any]:
+        """The configuration at a point; if a row is there, the configuration of that row to the last bit.
+
+        Decoding may round differently, and would not repeat the row. What was observed outside of its range, by so
+        little that it has the same point, is not suggested.
+        """
+        params = self.space.points.decode(point)
+        rows = self.records.places.at(point)
+        known = self.records[rows[0]].params if rows else {}
+        return params | {name: known[name] for name in params if name in known and self.space.allows(name, known[name])}
+
     def is_exhausted(self, seed: int) -> bool:
         """Whether every point that may be suggested has a row."""
         return self._remaining(seed) <= 0
@@ -280,8 +291,8 @@ class Search:
     def _remaining(self, seed: int) -> float:
         """The number of points that may be suggested and have no row."""
         if self.feasible is None:
-            return self.records.remaining
-        return self.feasible.left(seed, len(self.records), self.records.contain)
+            return self.space.size - len(self.records.places)
+        return self.feasible.left(seed, len(self.records), self.records.places.contain)
 
     def _kernel(self) -> Kernel:
         """The kernel of the first objective, as the model in use has it."""
@@ -298,7 +309,7 @@ class Search:
             barred = np.zeros(len(points), dtype=bool) if self.feasible is None else ~self.feasible.contains(points)
             if exhausted:
                 return barred
-            return barred | self.records.contain(points) | self._near_pending(points, kernel)
+            return barred | self.records.places.contain(points) | self._near_pending(points, kernel)
 
         return taken
 
@@ -322,11 +333,11 @@ class Search:
             return free[0]
         if self.feasible is not None:
             listed = self.feasible.everything(seed)
-            left = list(listed[~self.records.contain(listed)])
+            left = list(listed[~self.records.places.contain(listed)])
         elif not self.space.is_small:
             left = []
         else:
-            left = [x for x in self.space.points.listed() if not self.records.contain(x)[0]]
+            left = [x for x in self.space.points.listed() if not self.records.places.contain(x)[0]]
         return left[int(rng.integers(len(left)))] if left else points[0]
 
 

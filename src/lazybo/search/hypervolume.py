@@ -22,10 +22,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from lazybo.core import Array
-from lazybo.search.acquisition import Acquired, log_expected_improvement
+from lazybo.search.acquisition import Acquired, log_expected_improvement, log_sum_exp
 
 # A factor is at least this share of its first term: below it the difference of the two terms is a rounding error.
 LEAST_SHARE = 2.0**-52
@@ -124,7 +123,7 @@ class HypervolumeImprovement:
         """The value, (m,), and its derivatives by μ and σ, each (q, m)."""
         factors = [self._factor(j, mean[j], std[j]) for j in range(len(mean))]
         logs = np.sum([factor[0] for factor in factors], axis=0)
-        value = logsumexp(logs, axis=1)
+        value = log_sum_exp(logs, axis=1)
         # Where all boxes underflow together, none counts more than another.
         share = np.exp(logs - value[:, None])
         by_mean = np.array([np.einsum("ij,ij->i", share, factor[1]) for factor in factors])

@@ -156,7 +156,7 @@ def find_maxima(
     ``feasible`` must be taken.
     """
     kernel, points, ranges = surface.kernel, surface.points, surface.ranges
-    order = np.argsort(-surface.over_pool(), kind="stable")
+    order = (-surface.over_pool()).argsort(kind="stable")
     apart = _apart(kernel, kernel.features(points[order]), max(POOL_CENTERS, starts - 2))
     centers = np.vstack((points[order[apart]], incumbents))
     field = surface.around(centers)
@@ -169,7 +169,9 @@ def find_maxima(
     if border is not None:
         candidates = border.pulled_back(centers[center], candidates)
     values = value(candidates, center)
-    chosen = _best_of_each(values, center, starts)
+    # The starts are the best candidates of different centers, so that they are not too near to each other.
+    chosen = _best_of_each(values, center)
+    chosen = chosen[(-values[chosen]).argsort(kind="stable")[:starts]]
     start, center = candidates[chosen], center[chosen]
     u = start
     # The optimum may be elsewhere for another choice: if there are choices too, run BFGS again after the moves.
@@ -226,11 +228,10 @@ def around(space: Space, centers: Array, ranges: Array, rng: np.random.Generator
     return space.points.repair(space.points.snap(u), rng), center
 
 
-def _best_of_each(values: Array, center: Index, count: int) -> Index:
-    """The best candidate of each center, best first, at most ``count``: starts that are not too near to each other."""
-    order = np.argsort(-values, kind="stable")
-    _, first = np.unique(center[order], return_index=True)
-    return order[np.sort(first)[:count]]
+def _best_of_each(values: Array, owner: Index) -> Index:
+    """The best candidate of each owner, of equal ones the first. ``owner`` is in ascending order."""
+    order = np.lexsort((-values, owner))
+    return order[np.concatenate(([True], owner[1:] > owner[:-1]))]
 
 
 def _distinct(kernel: Kernel, points: Array, values: Array) -> list[Maximum]:
@@ -288,7 +289,7 @@ def climb(
         converged = np.where(better, new_value - value, reach) < CONVERGED
         row = better[:, None]
         u, slope, value = np.where(row, there, u), np.where(row, new_slope, slope), np.where(better, new_value, value)
-        if np.count_nonzero(converged) == len(u):
+        if converged.all():
             break
     return u
 
@@ -301,13 +302,13 @@ def _direction(inverse: Array, slope: Array, u: Array, fixed: NDArray[np.bool_] 
     blocked = ((u <= 0.0) & (slope < 0.0)) | ((u >= 1.0) & (slope > 0.0))
     if fixed is not None:
         blocked |= fixed
-    free = np.count_nonzero(blocked) == 0
+    free = not blocked.any()
     g = slope if free else np.where(blocked, 0.0, slope)
     direction = np.einsum("sij,sj->si", inverse, g)
     if not free:
         direction[blocked] = 0.0
     uphill = _dot(direction, g) > 0
-    return direction if np.count_nonzero(uphill) == len(u) else np.where(uphill[:, None], direction, g)
+    return direction if uphill.all() else np.where(uphill[:, None], direction, g)
 
 
 def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None:
@@ -317,9 +318,8 @@ def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None
     """
     curvature = _dot(s, y)
     rows = rows & (curvature > 1e-12)
-    count = np.count_nonzero(rows)
-    if count < len(rows):
-        if count == 0:
+    if not rows.all():
+        if not rows.any():
             return
         y, curvature = np.where(rows[:, None], y, 0.0), np.where(rows, curvature, np.inf)
     rho = 1.0 / curvature
@@ -346,24 +346,21 @@ def move_discrete(
     """Hill climbing over integers and choices: move each point to its best neighbour as long as that is better."""
     if np.isinf(space.points.levels).all() and not space.kinds:
         return u
-    u = u.copy()
-    active = np.ones(len(u), dtype=bool)
-    best = value(u, center)
+    u, best = u.copy(), value(u, center)
+    active = np.arange(len(u))
     for _ in range(DISCRETE_ROUNDS):
-        (moving,) = np.nonzero(active)
-        moves, owner = space.points.neighbours(u[moving], u, rng)
+        moves, owner = space.points.neighbours(u[active], u, rng)
         if len(owner) == 0:
             break
-        owner = moving[owner]
+        owner = active[owner]
         values = value(moves, center[owner])
-        for i in moving:
-            mine = np.flatnonzero(owner == i)
-            top = mine[np.argmax(values[mine])] if len(mine) else -1
-            active[i] = len(mine) > 0 and values[top] > best[i]
-            if active[i]:
-                u[i], best[i] = moves[top], values[top]
-        if not active.any():
+        tops = _best_of_each(values, owner)
+        active = owner[tops]
+        better = values[tops] > best[active]
+        active, tops = active[better], tops[better]
+        if not len(active):
             break
+        u[active], best[active] = moves[tops], values[tops]
     return u
 
 

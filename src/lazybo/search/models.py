@@ -80,7 +80,7 @@ class Models:
     @property
     def constraints(self) -> dict[str, Surrogate]:
         """The models of the constraints that were measured, by name, in alphabetical order."""
-        return {name: self._of(Constraint(self._records, name)) for name in self._records.constraints}
+        return {name: self._of(Constraint(self._records, name)) for name in self._records.violations}
 
     @property
     def failures(self) -> Surrogate | None:

@@ -89,7 +89,7 @@ class Output(ABC):
     @property
     def repeated(self) -> list[list[int]]:
         """The rows at each point that has several."""
-        return self.records.repeated
+        return self.records.places.repeated
 
     def failed_repeats(self) -> Index:
         """The rows that failed at a point where an earlier one has a value."""
@@ -160,7 +160,7 @@ class Constraint(Output):
     @property
     def values(self) -> Array:
         """The values, NaN where it was not measured, (n,)."""
-        return self.records.violations(self.name)
+        return self.records.violations[self.name]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Cost(Output):
     @property
     def values(self) -> Array:
         """The logarithms of the costs, NaN where there is none, (n,)."""
-        costs, failed = self.records.costs(), self.records.rows(State.FAILED)
+        costs, failed = self.records.costs, self.records.rows(State.FAILED)
         largest = np.nanmax(np.delete(costs, failed), initial=0.0)
         costs[failed[~(costs[failed] > largest)]] = np.nan
         return np.log(costs)

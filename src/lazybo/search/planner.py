@@ -104,7 +104,7 @@ class Planner:
         if self._is_local():
             return [self._local().propose(self.options.seed, number)]
         points = self._search.choose(self.options.seed, number, count)
-        return [self.records.configuration(point) for point in points]
+        return [self._search.configuration(point) for point in points]
 
     @one_thread()
     def settle(self) -> None:
@@ -133,7 +133,7 @@ class Planner:
         fitted = self._search.models.objectives[0].fitted
         # Whether there is noise is known once the kernel was learned.
         noisy = fitted.learned_at == 0 or fitted.is_noisy or records.variances().any()
-        return ended >= sizes.late_after or not (noisy or records.constraints)
+        return ended >= sizes.late_after or not (noisy or records.violations)
 
     def _local(self) -> Regions:
         """The regions of the local models. They stay once they have begun."""
@@ -200,7 +200,7 @@ class Planner:
 
     def repeats(self, suggestion: Suggestion) -> bool:
         """Whether a pending suggestion has the configuration of another evaluation."""
-        return len(self.records.at(self.records[pending_row(self.records, suggestion)].point)) > 1
+        return len(self.records.places.at(self.records[pending_row(self.records, suggestion)].point)) > 1
 
     def remove(self, row: int) -> None:
         """Remove a pending row."""

@@ -73,7 +73,7 @@ def feasible_rows(records: Records, what: str) -> Index:
         raise ValueError(f"{what}: no evaluation has succeeded")
     rows = np.flatnonzero(records.feasible())
     if len(rows) == 0:
-        names = ", ".join(map(repr, records.constraints))
+        names = ", ".join(map(repr, records.violations))
         raise ValueError(f"{what}: no evaluation is feasible, that is, has all constraints ({names}) at most 0")
     return rows
 

@@ -46,25 +46,107 @@ class Record:
     result: Result
 
 
+class Places:
+    """The rows at each point. Rows of equivalent configurations (``canonical``) count as one point."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._keys: list[Hashable] = []  # of each row
+        self._rows: dict[Hashable, list[int]] = {}
+
+    def __len__(self) -> int:
+        """The number of different points."""
+        return len(self._rows)
+
+    def append(self, point: Array, params: Mapping[str, Any]) -> int:
+        """Add a row at the point of a configuration; gives the first row there."""
+        key = self._space.points.key(point, params)
+        rows = self._rows.setdefault(key, [])
+        rows.append(len(self._keys))
+        self._keys.append(key)
+        return rows[0]
+
+    def remove(self, row: int) -> None:
+        """Remove a row; the rows after it move up."""
+        key = self._keys.pop(row)
+        if row < len(self._keys):
+            self._rows = {}
+            for i, each in enumerate(self._keys):
+                self._rows.setdefault(each, []).append(i)
+        elif len(self._rows[key]) == 1:
+            del self._rows[key]
+        else:
+            self._rows[key].pop()
+
+    def at(self, point: Array, params: Mapping[str, Any] | None = None) -> list[int]:
+        """The rows at a point; ``params`` is the configuration there, if it is known."""
+        return self._rows.get(self._space.points.key(point, params), [])
+
+    def contain(self, points: Array) -> NDArray[np.bool_]:
+        """Which of these points have a row, (m,)."""
+        if self._space.canonical is not None:
+            return np.array(
+                [self._space.points.key(point) in self._rows for point in np.atleast_2d(points)], dtype=bool
+            )
+        data, width = points.tobytes(), 8 * self._space.points.dim
+        return np.array([data[i : i + width] in self._rows for i in range(0, len(data), width)], dtype=bool)
+
+    @property
+    def repeated(self) -> list[list[int]]:
+        """The rows at each point that has several."""
+        return [rows for rows in self._rows.values() if len(rows) > 1] if len(self._rows) < len(self._keys) else []
+
+
+class Arrays:
+    """Arrays with an entry for each row: all grow together, and have room for more rows than are in use."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Array] = {}
+        self._n = self._room = 0
+
+    def __getitem__(self, name: str) -> Array:
+        return self._all[name][: self._n]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def create(self, name: str, *shape: int, fill: float = 0.0) -> None:
+        """Another array, with entries of this shape."""
+        self._all[name] = np.full((self._room, *shape), fill)
+
+    def append(self) -> None:
+        """Add a row, whose entries are 0 until they are set."""
+        if self._n == self._room:
+            more = self._n // 2 + 16
+            for name, array in self._all.items():
+                self._all[name] = np.concatenate((array, np.zeros((more, *array.shape[1:]))))
+            self._room += more
+        self._n += 1
+
+    def remove(self, row: int) -> None:
+        """Remove a row; the rows after it move up."""
+        for array in self._all.values():
+            array[row:-1] = array[row + 1 :].copy()
+        self._n -= 1
+
+
 class Records:
     """All records, in the order in which they were added, with arrays of their points and values."""
 
     def __init__(self, space: Space, objectives: int = 1) -> None:
         self._space, self.objectives = space, objectives
+        self.places = Places(space)
         self._rows: list[Record] = []
         self._serials: list[int] = []
         self.next_serial = 0
         self._row_of: dict[int, int] = {}
-        self._at: dict[Hashable, list[int]] = {}  # the rows at each point, or of equivalent configurations
-        self._keys: list[Hashable] = []  # what each row has there
-        # The rows again as arrays, of which the first len(self) entries are in use.
-        self._points = np.zeros((0, space.points.dim))
-        self._values, self._variances = np.zeros((2, 0, objectives))
-        self._states = np.zeros(0, dtype=np.int8)
-        self._names: set[str] | None = set()  # cache of the names of `constraints`; None if it must be made again
-        self._violations: dict[str, Array] = {}  # cache of constraints by name
-        self._costs: Array | None = None  # cache of `costs`
-        self._by_state: dict[State, Index] = {}  # cache of `rows`
+        self._arrays, self._violations = Arrays(), Arrays()
+        self._arrays.create("point", space.points.dim)
+        self._arrays.create("values", objectives)
+        self._arrays.create("variances", objectives)
+        self._arrays.create("state")
+        self._arrays.create("cost")
+        self._in_state: list[Index | None] = [None] * len(State)  # cache of `rows`
         self.version = 0  # counts all changes
 
     def __len__(self) -> int:
@@ -80,70 +162,51 @@ class Records:
 
     def add(self, params: dict[str, Any], result: Result, number: int | None) -> Record:
         """Add a record of a validated configuration."""
-        row, serial = len(self._rows), self.next_serial
+        row, point = len(self._rows), self._space.points.encode(params)
+        first = self.places.append(point, params)
+        if first < row:
+            point = self._rows[first].point  # equivalent configurations are one point
+        record = Record(self.next_serial, params, point, number, result)
         self.next_serial += 1
-        point = self._space.points.encode(params)
-        key = self._space.points.key(point, params)
-        if key in self._at:
-            point = self._rows[self._at[key][0]].point  # equivalent configurations are one point
-        record = Record(serial, params, point, number, result)
         if number is not None:
             self._row_of[number] = row
         self._rows.append(record)
-        self._serials.append(serial)
-        self._keys.append(key)
-        self._at.setdefault(key, []).append(row)
-        if row == len(self._values):
-            self._grow()
-        self._points[row] = point
-        self._write(row, result)
+        self._serials.append(record.serial)
+        self._arrays.append()
+        self._violations.append()
+        self._arrays["point"][row] = point
+        self.resolve(row, result)
         return record
 
     def resolve(self, row: int, result: Result) -> None:
         """Set the result of a row."""
-        if self._rows[row].result.constraints:
-            self._names = None
         self._rows[row].result = result
-        self._write(row, result)
+        self._arrays["values"][row] = result.values or math.nan
+        self._arrays["variances"][row] = result.variances or 0.0
+        self._arrays["state"][row] = result.state
+        self._arrays["cost"][row] = math.nan if result.cost is None else result.cost
+        for name in result.constraints.keys() - self._violations:
+            self._violations.create(name, fill=math.nan)
+        for name in self._violations:
+            self._violations[name][row] = result.constraints.get(name, math.nan)
+        self._changed()
 
     def remove(self, row: int) -> None:
         """Remove a row; the rows after it move up."""
-        gone, key = self._rows.pop(row), self._keys.pop(row)
+        gone = self._rows.pop(row)
         del self._serials[row]
-        if gone.result.constraints:
-            self._names = None
-        if row == len(self._rows):  # nothing moves
-            self._at[key].remove(row)
-            if not self._at[key]:
-                del self._at[key]
-            if gone.number is not None:
-                del self._row_of[gone.number]
-        else:
+        self.places.remove(row)
+        self._arrays.remove(row)
+        self._violations.remove(row)
+        if row < len(self._rows):
             self._row_of = {each.number: i for i, each in enumerate(self._rows) if each.number is not None}
-            self._at = {}
-            for i, each in enumerate(self._keys):
-                self._at.setdefault(each, []).append(i)
-            for array in (self._points, self._values, self._variances, self._states):
-                array[row:-1] = array[row + 1 :].copy()
-        self._violations, self._costs = {}, None
-        self._by_state = {}
-        self.version += 1
+        elif gone.number is not None:
+            del self._row_of[gone.number]
+        self._changed()
 
-    def _write(self, row: int, result: Result) -> None:
-        self._values[row], self._variances[row] = result.values or math.nan, result.variances or 0.0
-        self._states[row] = result.state.value
-        if result.constraints and self._names is not None:
-            self._names.update(result.constraints)
-        self._violations, self._costs, self._by_state = {}, None, {}
+    def _changed(self) -> None:
+        self._in_state = [None] * len(State)
         self.version += 1
-
-    def _grow(self) -> None:
-        """Make room for half as many rows again."""
-        more = len(self._rows) // 2 + 16
-        self._points, self._values, self._variances, self._states = (
-            np.concatenate((array, np.zeros((more, *array.shape[1:]), array.dtype)))
-            for array in (self._points, self._values, self._variances, self._states)
-        )
 
     # ------------------------------------------------------------------ look
 
@@ -156,49 +219,43 @@ class Records:
         is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
         return self._row_of.get(int(number)) if is_number else None  # type: ignore[call-overload]
 
-    def at(self, point: Array, params: Mapping[str, Any] | None = None) -> list[int]:
-        """The rows at a point, or of equivalent configurations; ``params`` is the one at the point, if it is known."""
-        return self._at.get(self._space.points.key(point, params), [])
-
     def rows(self, state: State) -> Index:
         """The rows in this state."""
-        if state not in self._by_state:
-            self._by_state[state] = np.flatnonzero(self._states[: len(self)] == state.value)
-        return self._by_state[state]
+        found = self._in_state[state]
+        if found is None:
+            found = self._in_state[state] = (self._arrays["state"] == state).nonzero()[0]
+        return found
 
     @property
     def n_complete(self) -> int:
         """The number of evaluations with a value."""
         return len(self.rows(State.COMPLETE))
 
+    def points(self, rows: slice | Index = slice(None)) -> Array:
+        """The points of some rows, (n, d)."""
+        return np.array(self._arrays["point"][rows])
+
     def values(self, objective: int = 0) -> Array:
         """The values of an objective, NaN where there is none, (n,)."""
-        return self._values[: len(self), objective].copy()
+        return self._arrays["values"][:, objective].copy()
 
     def variances(self, rows: slice | Index = slice(None), objective: int = 0) -> Array:
         """The known variances of some rows."""
-        return np.array(self._variances[: len(self), objective][rows])
+        return np.array(self._arrays["variances"][:, objective][rows])
 
     @property
-    def constraints(self) -> list[str]:
-        """The names of all constraints that any evaluation has measured, in alphabetical order."""
-        if self._names is None:
-            self._names = {name for each in self._rows for name in each.result.constraints}
-        return sorted(self._names)
+    def violations(self) -> dict[str, Array]:
+        """The values of all constraints that any evaluation has measured, by name in alphabetical order.
 
-    def violations(self, constraint: str) -> Array:
-        """The values of a constraint, NaN where it was not measured, (n,)."""
-        if constraint not in self._violations:
-            found = [each.result.constraints.get(constraint, math.nan) for each in self._rows]
-            self._violations[constraint] = np.array(found)
-        return self._violations[constraint]
+        NaN where a constraint was not measured, (n,).
+        """
+        found = {name: self._violations[name].copy() for name in sorted(self._violations)}
+        return {name: values for name, values in found.items() if not np.isnan(values).all()}
 
+    @property
     def costs(self) -> Array:
         """What each evaluation cost, NaN where that is not known, (n,)."""
-        if self._costs is None:
-            found = [math.nan if each.result.cost is None else each.result.cost for each in self._rows]
-            self._costs = np.array(found)
-        return self._costs.copy()
+        return self._arrays["cost"].copy()
 
     def feasible(self, *, forecasts: bool = False) -> NDArray[np.bool_]:
         """Rows with measured values that have measured and satisfied all constraints, as a mask, (n,).
@@ -209,46 +266,10 @@ class Records:
         found[self.rows(State.COMPLETE)] = True
         if forecasts:
             stopped = self.rows(State.STOPPED)
-            found[stopped] = ~np.isnan(self._values[stopped]).any(axis=1)
-        for name in self.constraints:
-            found &= self.violations(name) <= 0.0  # not where it is NaN
+            found[stopped] = ~np.isnan(self._arrays["values"][stopped]).any(axis=1)
+        for values in self.violations.values():
+            found &= values <= 0.0  # not where it is NaN
         return found
-
-    def points(self, rows: slice | Index = slice(None)) -> Array:
-        """The points of some rows, (n, d)."""
-        return np.array(self._points[: len(self)][rows])
-
-    def contain(self, points: Array) -> NDArray[np.bool_]:
-        """Which of these points, or of equivalent ones, have a row, (m,)."""
-        if self._space.canonical is not None:
-            return np.array([self._space.points.key(point) in self._at for point in np.atleast_2d(points)], dtype=bool)
-        data, width = points.tobytes(), 8 * self._space.points.dim
-        return np.array([data[i : i + width] in self._at for i in range(0, len(data), width)], dtype=bool)
-
-    def configuration(self, point: Array) -> dict[str, Any]:
-        """The configuration at a point; if a row is there, the configuration of that row to the last bit.
-
-        Decoding may round differently, and would not repeat the row. What was observed outside of its range, by so
-        little that it has the same point, is not suggested.
-        """
-        params = self._space.points.decode(point)
-        rows = self.at(point)
-        known = self._rows[rows[0]].params if rows else {}
-        return params | {
-            name: known[name] for name in params if name in known and self._space.allows(name, known[name])
-        }
-
-    @property
-    def repeated(self) -> list[list[int]]:
-        """The rows at each point that has several."""
-        if len(self._at) == len(self._rows):
-            return []
-        return [rows for rows in self._at.values() if len(rows) > 1]
-
-    @property
-    def remaining(self) -> float:
-        """The number of points of the space without a row."""
-        return self._space.size - len(self._at)
 
 
 # ----------------------------------------------------------------- rows by what users give
@@ -257,7 +278,7 @@ class Records:
 def point_of(records: Records, space: Space, params: Mapping[str, Any]) -> Array:
     """The point of a validated configuration, or of the first equivalent one that has a row, (d,)."""
     point = space.points.encode(params)
-    rows = records.at(point, params)
+    rows = records.places.at(point, params)
     return records[rows[0]].point if rows else point
 
 
@@ -293,7 +314,7 @@ def result_row(records: Records, space: Space, which: object) -> int:
         if row is None or records[row].result.state is State.PENDING:
             raise ValueError(f"no suggestion with the number {checks.shortened(number)} was told; tell() its value")
         return row
-    at = records.at(space.points.encode(space.plain(which, outside=True)))
+    at = records.places.at(space.points.encode(space.plain(which, outside=True)))
     rows = [row for row in at if records[row].result.state is not State.PENDING]
     if len(rows) != 1:
         found = "no result" if not rows else f"{len(rows)} results: give the number of the suggestion"
@@ -327,16 +348,14 @@ class Table(list[dict[str, Any]]):
 def rows_of(records: Sequence[Record], signs: Sequence[float], cost: str | None) -> Table:
     """One row for each record, with the columns of ``lazybo export``; None where a record lacks one."""
     values = ["value"] if len(signs) == 1 else [f"values_{i}" for i in range(len(signs))]
+    variances = [name.replace("value", "variance", 1) for name in values]
+    costs = [] if cost is None else ["seconds" if cost == "seconds" else "cost"]
+    rows = [_row(each, signs, values, variances, costs) for each in records]
     params = dict.fromkeys(f"params_{name}" for each in records for name in each.params)
-    measured = sorted({name for each in records for name in each.result.constraints})
-    known = any(any(each.result.variances) for each in records if each.result.state is State.COMPLETE)
-    variances = [name.replace("value", "variance", 1) for name in values] if known else []
-    costs = ["cost" if cost != "seconds" else "seconds"] if cost is not None else []
-    columns = ["number", *values, *params, *(f"constraints_{name}" for name in measured), *variances, *costs, "state"]
-    return Table(
-        {column: row.get(column) for column in columns}
-        for row in (_row(each, signs, values, variances, costs) for each in records)
-    )
+    constraints = sorted({f"constraints_{name}" for each in records for name in each.result.constraints})
+    measured = variances if any(row.get(name) for row in rows for name in variances) else []
+    columns = ["number", *values, *params, *constraints, *measured, *costs, "state"]
+    return Table({column: row.get(column) for column in columns} for row in rows)
 
 
 def _row(

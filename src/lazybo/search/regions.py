@@ -107,17 +107,17 @@ class Regions:
         search = searches[order[TURNS[number % len(TURNS)] % len(order)]]
         rng = np.random.default_rng((seed, number, 6))
         if search.feasible is None or not search.feasible.is_empty(seed):
-            params = search.records.configuration(search.choose(seed, number, 1)[0])
-            if not self._records.at(self._space.points.encode(params)) or self._everything.is_exhausted(seed):
+            params = search.configuration(search.choose(seed, number, 1)[0])
+            if not self._records.places.at(self._space.points.encode(params)) or self._everything.is_exhausted(seed):
                 return params
             if (other := self._other(search, rng, ended=False)) is not None:
                 return other
-        return self._records.configuration(self._everything.random_point(seed, rng))
+        return self._everything.configuration(self._everything.random_point(seed, rng))
 
     def _other(self, search: "Search", rng: np.random.Generator, *, ended: bool) -> dict[str, Any] | None:
         """A random configuration of a box without a record, or without one that ``ended``; None if there is none."""
         for params in search.space.points.decode_all(search.space.points.sample(rng, OTHER_TRIES)):
-            rows = self._records.at(self._space.points.encode(params))
+            rows = self._records.places.at(self._space.points.encode(params))
             taken = [row for row in rows if not ended or self._records[row].result.state is not State.PENDING]
             if not taken and (search.feasible is None or search.feasible.contains.holds(params)):
                 return params
@@ -373,7 +373,7 @@ def _ranks_or_violations(search: "Search") -> Array:
     ranks, records = _ranks_without_noise(search), search.records
     if np.isfinite(ranks).any():
         return ranks
-    excess = sum((np.maximum(records.violations(name), 0.0) for name in records.constraints), np.zeros(len(ranks)))
+    excess = sum((np.maximum(each, 0.0) for each in records.violations.values()), np.zeros(len(ranks)))
     return np.where(np.isnan(excess), np.inf, excess)
 
 

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from enum import IntEnum
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,13 +18,13 @@ from lazybo.core import checks
 Values: TypeAlias = float | Sequence[float | None] | None
 
 
-class State(Enum):
+class State(IntEnum):
     """The state of an evaluation."""
 
-    PENDING = auto()
-    COMPLETE = auto()
-    FAILED = auto()
-    STOPPED = auto()  # ended early: what it has is a forecast, not a measurement
+    PENDING = 0
+    COMPLETE = 1
+    FAILED = 2
+    STOPPED = 3  # ended early: what it has is a forecast, not a measurement
 
 
 @dataclass(frozen=True, slots=True)
