@@ -166,28 +166,32 @@ class Fitting:
 
 def _result(row: object, signs: Sequence[float], where: str) -> tuple[dict[str, Any], tuple[float, ...]] | None:
     """The parameters and the values of a row, None if it has no value."""
-    value: Any
-    if isinstance(row, Mapping) and "value" in row:
-        params, value = _cells(row), row["value"]
-        if str(row.get("state", COMPLETE)).removeprefix("TrialState.") != COMPLETE:
-            return None
-    elif isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
-        params, value = dict(row[0]), row[1]
-    else:
-        raise ValueError(f"{where} must be a dict with 'value', or a pair (params, value), not {checks.shortened(row)}")
+    params, value = _parts(row, where)
     values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    if len(values) != len(signs):
+    if value is not None and len(values) != len(signs):
         raise ValueError(f"{where} must have {len(signs)} values, not {checks.shortened(value)}")
-    if any(each is None for each in values):
-        return None
-    try:
-        numbers = [float(each) for each in values]
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{where}: the value must be a number, not {checks.shortened(value)}") from None
+    numbers = [math.nan if each is None else _number(each, where) for each in values]
     if not all(map(math.isfinite, numbers)):
         return None
     kept = {name: cell for name, cell in params.items() if not (isinstance(cell, float) and math.isnan(cell))}
     return kept, tuple(sign * number for sign, number in zip(signs, numbers, strict=True))
+
+
+def _parts(row: object, where: str) -> tuple[dict[str, Any], Any]:
+    """The parameters and the value of a row; None if it is of a trial that did not complete."""
+    if isinstance(row, Mapping) and "value" in row:
+        complete = str(row.get("state", COMPLETE)).removeprefix("TrialState.") == COMPLETE
+        return _cells(row), row["value"] if complete else None
+    if isinstance(row, Sequence) and len(row) == 2 and isinstance(row[0], Mapping):
+        return dict(row[0]), row[1]
+    raise ValueError(f"{where} must be a dict with 'value', or a pair (params, value), not {checks.shortened(row)}")
+
+
+def _number(value: Any, where: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{where}: the value must be a number, not {checks.shortened(value)}") from None
 
 
 def _cells(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -148,16 +148,21 @@ class Models:
             parts[Cost(self._records)] = state["cost"]
         return {output: self._of(output).prior.parse(part) for output, part in parts.items()}
 
+    def learned(self) -> dict[Output, Fitted]:
+        """What the model of each output has learned; it is immutable."""
+        return {each.output: each.fitted for each in [*self.objectives, *self._others.values()]}
+
     def restore(self, learned: Mapping[Output, Fitted]) -> None:
-        """Continue with what was learned before."""
+        """Continue with what was learned before. Outputs that are not there learn again."""
+        self._others = {output: each for output, each in self._others.items() if output in learned}
         for output, fitted in learned.items():
-            self._of(output).restore(fitted)
+            surrogate = self._of(output)
+            if surrogate.fitted is not fitted:
+                surrogate.restore(fitted)
 
     def forget(self) -> None:
         """Forget all that was learned. The next use learns from all records."""
-        self._others = {}
-        for surrogate in self.objectives:
-            surrogate.restore(surrogate.prior)
+        self.restore({each.output: each.prior for each in self.objectives})
 
     # ---------------------------------------------------------------- chances
 
@@ -204,21 +209,9 @@ class Models:
         self, seed: int, rng: np.random.Generator, acquisition: Acquisition, term: Term | None = None
     ) -> tuple[Surface, Index]:
         """The acquisition that the next point maximises, with a ``term``, and the rows around which it is searched."""
-        objectives = [each.current() for each in self.objectives]
-        constraints = [each.current() for each in self.constraints.values()]
         failures, cost = (None if each is None else each.current() for each in (self.failures, self.cost))
         points = self.pool_points(seed)
-        feasible = self._records.feasible(forecasts=True)
-        chance = feasibility([each.threshold for each in constraints])
-        if constraints and not feasible.any():
-            models, joint, rows = constraints, chance, self._least_violation(constraints)
-        else:
-            if acquisition.if_noisy is not None and objectives[0].fitted.is_noisy and not constraints:
-                acquisition = acquisition.if_noisy
-            models, (joint, rows) = objectives, self._improvement(objectives, feasible, acquisition.function, rng)
-            if constraints:
-                joint = constrained(joint, len(models), chance, CAUTION)
-                models = [*models, *constraints]
+        models, joint, rows = self._promise(acquisition, rng)
         if failures is not None:
             weight = FailureLabels(self._records).caution
             joint = constrained(joint, len(models), feasibility([failures.threshold]), weight)
@@ -230,6 +223,21 @@ class Models:
         pool = [each.components(points) for each in models]
         posteriors = [each.posterior for each in models]
         return Surface(models[0].fitted.kernel, posteriors, points, pool, joint, term), rows
+
+    def _promise(self, acquisition: Acquisition, rng: np.random.Generator) -> tuple[list[Current], Joint, Index]:
+        """The acquisition of objectives and measured constraints, the models that it needs, and the best rows."""
+        objectives = [each.current() for each in self.objectives]
+        constraints = [each.current() for each in self.constraints.values()]
+        feasible = self._records.feasible(forecasts=True)
+        chance = feasibility([each.threshold for each in constraints])
+        if constraints and not feasible.any():
+            return constraints, chance, self._least_violation(constraints)
+        if acquisition.if_noisy is not None and objectives[0].fitted.is_noisy and not constraints:
+            acquisition = acquisition.if_noisy
+        joint, rows = self._improvement(objectives, feasible, acquisition.function, rng)
+        if constraints:
+            joint = constrained(joint, len(objectives), chance, CAUTION)
+        return [*objectives, *constraints], joint, rows
 
     def pool_points(self, seed: int) -> Array:
         """The points of the pool, which all models share."""

@@ -3,6 +3,7 @@
 It has the records and everything that was learned from them. It proposes configurations and records none of them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from lazybo.search.options import Options
 from lazybo.search.output import Learning
 from lazybo.search.predictions import Evaluation
 from lazybo.search.queries import Queries, one_objective, signs_of
-from lazybo.search.records import Records, Suggestion, pending_row, told_row
+from lazybo.search.records import Record, Suggestion, pending_row, told_row
 from lazybo.search.regions import Regions
 from lazybo.search.results import PENDING, Result, State
 from lazybo.space import Space
@@ -56,17 +57,12 @@ class Planner:
             n_startup=default if options.n_startup is None else options.n_startup,
             has_cost=options.cost is not None,
         )
-        self._local_models = options.local_models
+        self.records = self._search.records
         self._regions: Regions | None = None  # made when local models take over
         self._whole: tuple[int, Search] | None = None  # the version of the records, and a search with some of them
         self._feasible = self._search.feasible
         if self._feasible is not None:
             self._feasible.check(options.seed)
-
-    @property
-    def records(self) -> Records:
-        """The records."""
-        return self._search.records
 
     @property
     def n_feasible(self) -> int:
@@ -82,27 +78,28 @@ class Planner:
         learned, and stays learned.
         """
         number, n = checks.whole("number", number, 0), checks.whole("n", n, 1)
-        if n == 1:
-            return self.choose(number, 1)
         self.settle()
-        imagined = Planner(self.space, self.directions, self.options)
-        for each in self.records:
-            imagined.records.add(each.params, each.result, each.number)
-        imagined.restore(self.state())
-        imagined.budget_left = self.budget_left
+        learned = self._search.models.learned()
         found: list[dict[str, Any]] = []
-        while len(found) < n:
-            count = n - len(found) if self.options.batch == "maxima" else 1
-            for params in imagined.choose(number + len(found), count):
-                imagined.records.add(params, PENDING, None)
-                found.append(params)
+        added: list[Record] = []
+        try:
+            while len(found) < n:
+                count = n - len(found) if self.options.batch == "maxima" else 1
+                chosen = self.choose(number + len(found), count)
+                found += chosen
+                if len(found) < n:  # these are pending while the others are chosen
+                    added += [self.records.add(params, PENDING, None) for params in chosen]
+        finally:
+            for each in reversed(added):
+                self.remove(self.records.row_of(each.serial))
+            self._search.models.restore(learned)
         return found
 
     def choose(self, number: int, count: int) -> list[dict[str, Any]]:
         """At least one and at most ``count`` configurations; the first is the suggestion with this number."""
         self.settle()
-        if self._is_local():
-            return [self._local().propose(self.options.seed, number)]
+        if self._regions is not None:
+            return [self._regions.propose(self.options.seed, number)]
         points = self._search.choose(self.options.seed, number, count)
         return [self._search.configuration(point) for point in points]
 
@@ -112,7 +109,7 @@ class Planner:
         if not self._is_local() and self._search.uses_model(self.options.seed):
             self._search.learn()
         if self._is_local():  # perhaps since it was learned that there is no noise
-            self._regions = self._local()
+            self._regions = self._regions or Regions(self._search, self.options.local_models)
             self._regions.settle(self.options.seed, self.budget_left)
             self._search.models.release()
 
@@ -120,24 +117,23 @@ class Planner:
         """Whether local models choose. Once they do, they always do. Pending records do not count."""
         if self._regions is not None:
             return True
-        records, sizes, options = self.records, self._local_models, self.options
-        if options.lag is None or sizes.after is None or self.space.points.dim == 0:
-            return False
-        ended = len(records) - len(records.rows(State.PENDING))
-        if records.n_complete < max(self._search.n_startup, 1):
-            return False
+        ended = len(self.records) - len(self.records.rows(State.PENDING))
+        has_model = self.records.n_complete >= max(self._search.n_startup, 1) and self.space.points.dim > 0
+        return has_model and ended >= self._local_after()
+
+    def _local_after(self) -> float:
+        """The number of results from which on local models choose: earlier for one objective that has no noise."""
+        records, sizes, options = self.records, self.options.local_models, self.options
+        if options.lag is None or sizes.after is None:
+            return math.inf
         if isinstance(sizes.after, int):
-            return ended >= sizes.after
-        if ended < sizes.early_after or records.objectives > 1 or options.cost is not None:
-            return ended >= sizes.late_after
+            return sizes.after
+        if records.objectives > 1 or options.cost is not None or records.violations:
+            return sizes.late_after
         fitted = self._search.models.objectives[0].fitted
         # Whether there is noise is known once the kernel was learned.
         noisy = fitted.learned_at == 0 or fitted.is_noisy or records.variances().any()
-        return ended >= sizes.late_after or not (noisy or records.violations)
-
-    def _local(self) -> Regions:
-        """The regions of the local models. They stay once they have begun."""
-        return self._regions or Regions(self._search, self._local_models)
+        return sizes.late_after if noisy else sizes.early_after
 
     def complete(self, fixed: Mapping[str, Any], number: int) -> dict[str, Any]:
         """A configuration with the ``fixed`` values; the others are those of the proposal with this number.
@@ -183,7 +179,8 @@ class Planner:
         if self._is_local():
             version = search.records.version
             if self._whole is None or self._whole[0] != version:
-                self._whole = version, self._local().of_whole_space(self.options.seed)
+                regions = self._regions or Regions(self._search, self.options.local_models)
+                self._whole = version, regions.of_whole_space(self.options.seed)
                 self._whole[1].learn()
             search = self._whole[1]
         return Queries(search, self.directions, self.options.seed, number)
@@ -261,7 +258,7 @@ class Planner:
         """Continue with what was learned before, from a `state`."""
         with codec.readable("this model's state"):
             learned = self._search.models.parse(state)
-            regions = Regions(self._search, self._local_models)
+            regions = Regions(self._search, self.options.local_models)
             regions.restore(state.get("regions", ()))
         self._search.models.restore(learned)
         self._regions = regions if regions else None
