@@ -55,6 +55,13 @@ def somewhere(optimizer: Optimizer, seed: int) -> dict[str, Any]:
     return optimizer.space.points.decode(optimizer.space.points.sample(np.random.default_rng(seed), 1)[0])
 
 
+def said(posteriors: list[Any]) -> list[bytes]:
+    """What posteriors know and predict, with all bits."""
+    known = [part.tobytes() for each in posteriors for part in (each.X, each.targets)]
+    at = np.random.default_rng(0).random((3, posteriors[0].X.shape[1]))
+    return [*known, *(part.tobytes() for each in posteriors for part in each.posterior(at))]
+
+
 seeds = st.integers(0, 999)
 counts = st.integers(1, 4)
 options = st.fixed_dictionaries(
@@ -191,6 +198,7 @@ class History(RuleBasedStateMachine):
         self.predicate, self.constrained, self.noise, self.reads = options["feasible"], constrained, noise, 0
         given = Space(space, conditions=conditions, feasible=options.pop("feasible"))
         self.optimizers = [Optimizer(given, **options) for _ in range(4)]
+        self.kept: list[Any] = []
         self.observe(before, 0)
 
     def each(self, call: Callable[[Optimizer], Any]) -> Any:
@@ -357,6 +365,20 @@ class History(RuleBasedStateMachine):
             with suppress(ValueError):  # it has no value yet, or several objectives
                 read()
         assert optimizer.state() == before
+
+    @invariant()
+    def what_was_given_out_stays_as_it_was(self) -> None:
+        """Whatever is called later, and whatever is due by then."""
+        optimizer = self.optimizers[READ]
+        with suppress(ValueError):  # it has no value yet
+            if self.reads % 3 == 0:
+                predictors = [optimizer.model.predictor(j) for j in range(len(optimizer.directions))]
+                limits, success = optimizer.model.limits()
+                views = [*predictors, *limits.values(), *([] if success is None else [success])]
+                posteriors = [optimizer.model.surrogate()[0], *(view.posterior for view in views)]
+                self.kept.append((posteriors, said(posteriors)))
+        for posteriors, then in self.kept:
+            assert said(posteriors) == then
 
     @invariant()
     def states_are_the_same(self) -> None:

@@ -351,11 +351,15 @@ def rows_of(records: Sequence[Record], signs: Sequence[float], cost: str | None)
     variances = [name.replace("value", "variance", 1) for name in values]
     costs = [] if cost is None else ["seconds" if cost == "seconds" else "cost"]
     rows = [_row(each, signs, values, variances, costs) for each in records]
-    params = dict.fromkeys(f"params_{name}" for each in records for name in each.params)
-    constraints = sorted({f"constraints_{name}" for each in records for name in each.result.constraints})
+    params, constraints = _columns("params_", rows), sorted(_columns("constraints_", rows))
     measured = variances if any(row.get(name) for row in rows for name in variances) else []
     columns = ["number", *values, *params, *constraints, *measured, *costs, "state"]
     return Table({column: row.get(column) for column in columns} for row in rows)
+
+
+def _columns(start: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The columns of any row that start like this."""
+    return [*dict.fromkeys(column for row in rows for column in row if column.startswith(start))]
 
 
 def _row(
