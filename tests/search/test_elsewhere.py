@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lazybo import Optimizer
-from lazybo.search.acquisition import log_expected_improvement, wide_log_expected_improvement
+from lazybo.search.acquisition import log_expected_improvement, widened
 from lazybo.search.decide import DOUBT_AFTER
 
 SPACE = {"kind": ["easy", "hard", "harder"], "x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -59,6 +59,6 @@ def test_a_single_choice_that_is_left_is_no_obstacle() -> None:
 @pytest.mark.parametrize("std", [0.1, 2.0])
 def test_the_wide_one_is_that_of_twice_the_deviation(std: float) -> None:
     mean, stds = np.linspace(-1.0, 1.0, 5), np.full(5, std)
-    wide, plain = wide_log_expected_improvement(mean, stds, 0.2), log_expected_improvement(mean, 2 * stds, 0.2)
+    wide, plain = widened(log_expected_improvement)(mean, stds, 0.2), log_expected_improvement(mean, 2 * stds, 0.2)
     np.testing.assert_array_equal(wide.value, plain.value)
     np.testing.assert_array_equal(wide.by_std, 2 * plain.by_std)

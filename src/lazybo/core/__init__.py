@@ -16,7 +16,7 @@ else:
 __all__ = [
     "Array",  # doubles in NumPy
     "Direction",  # "minimize" or "maximize"
-    "Lag",  # when the model learns: after so many observations, None (never) or "auto"
+    "Lag",  # when the model learns: after this many observations, None (never) or "auto"
     "checks",  # arguments: the value as lazybo uses it, or one clear ValueError
     "codec",  # files, written as a whole or not at all, and plain data that may be damaged
     "lazily",  # how a package shows its interface without importing all of itself

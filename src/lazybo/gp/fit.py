@@ -68,7 +68,7 @@ ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
 # Drawing particles and adding rows to each costs this multiple of one fit; between the draws, their weights learn.
 DRAWING = 8
-# Particles have at most so many rows together: few cost next to nothing, and leave the kernel uncertain.
+# Particles have at most this many rows together: few cost next to nothing, and leave the kernel uncertain.
 PARTICLE_ROWS = 400
 # With larger targets, as values that are not scaled may be, the likelihoods of particles differ by rounding errors.
 LARGE_TARGET = 1e4
@@ -248,7 +248,7 @@ def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Arr
 class Learner:
     """When kernel parameters are learned, by the ``lag``, and how: from ``max_points`` rows, with these ``priors``.
 
-    With the lag "auto" at most so many ``particles`` are drawn; otherwise there is one.
+    With the lag "auto" at most this many ``particles`` are drawn; otherwise there is one.
     """
 
     priors: Priors = Priors()  # noqa: RUF009 - immutable

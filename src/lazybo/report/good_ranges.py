@@ -35,7 +35,7 @@ DISTANCE = 0.05
 LEVELS, GRID = 101, 501
 # With the others free: values of the parameter, candidates for the others, and rounds of random changes of the best.
 PLACES, SAMPLED, CANDIDATES, ROUNDS, CHANGES = 25, 512, 32, 3, 16
-# Of a larger front, only so many configurations are asked whether a parameter matters there.
+# Of a larger front, only this many configurations are asked whether a parameter matters there.
 MOST_CENTERS = 20
 
 

@@ -52,7 +52,7 @@ _logger = logging.getLogger("lazybo")
 
 # Seconds between two reads of the study while only other processes run evaluations; they double from the first on.
 FIRST_WAIT, LAST_WAIT = 0.02, 1.0
-# After so many equal results a hint says that there is nothing to learn.
+# After this many equal results a hint says that there is nothing to learn.
 EQUAL_RESULTS = 10
 # At most this many dropped metrics are named, so that a loop over names does not fill the log.
 MAX_NAMED_METRICS = 50

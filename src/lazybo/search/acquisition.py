@@ -39,7 +39,7 @@ evaluation counts, α times the expected logarithm of the cost is subtracted.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.special import erfcx, expit, log_ndtr, ndtr
@@ -64,7 +64,7 @@ SQRT_2PI, LOG_SQRT_2PI, SQRT_HALF = math.sqrt(2 * math.pi), 0.5 * math.log(2 * m
 # Nodes of the integral of the Chebyshev improvement, evenly spaced in the logarithm over this many decades.
 NODES = 48
 DECADES = 5.0
-# At most so many combinations of the particles of several outputs are averaged over.
+# At most this many combinations of the particles of several outputs are averaged over.
 COMBINATIONS = 64
 # The integral ends this many standard deviations beyond the means.
 TAIL = 6.0
@@ -85,6 +85,7 @@ class Acquired(NamedTuple):
 Function: TypeAlias = Callable[[Array, Array, float], Acquired]
 # An acquisition of several outputs: a function of their means and standard deviations, each (p, m).
 Joint: TypeAlias = Callable[[Array, Array], Acquired]
+F = TypeVar("F", bound=Callable[..., Acquired])
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,18 @@ def log_confidence_bound(mean: Array, std: Array, best: float, kappa: float = 2.
     return Acquired(value, -slope, kappa * slope)
 
 
-def wide_log_expected_improvement(mean: Array, std: Array, best: float) -> Acquired:
-    """log EI with larger standard deviations: it explores more, for a model that may be too sure."""
-    value, by_mean, by_std = log_expected_improvement(mean, WIDENING * std, best)
-    return Acquired(value, by_mean, WIDENING * by_std)
+def widened(function: F, factor: float = WIDENING) -> F:
+    """The same with larger standard deviations: it explores more, for a model that may be too sure."""
+
+    def wide(mean: Array, std: Array, *best: float) -> Acquired:
+        value, by_mean, by_std = function(mean, factor * std, *best)
+        return Acquired(value, by_mean, factor * by_std)
+
+    return wide  # type: ignore[return-value]
 
 
 LOG_EI = Acquisition(log_expected_improvement)
-WIDE_EI = Acquisition(wide_log_expected_improvement)
+WIDE_EI = Acquisition(widened(log_expected_improvement))
 UCB = Acquisition(log_confidence_bound)
 ACQUISITIONS = {
     # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
@@ -197,7 +202,7 @@ def _ratio(z: Array) -> Array:
 
 def _log_h(z: Array) -> tuple[Array, Array]:
     """log(φ(z) + z Φ(z)) and its derivative Φ(z) / (φ(z) + z Φ(z)). Branches that no entry needs are not computed."""
-    inner = np.count_nonzero((z > FAR_TAIL) & (z < LARGE)) == z.size
+    inner = ((z > FAR_TAIL) & (z < LARGE)).all()
     # 1 + z r with r = Φ/φ. Below -1 it loses digits as 1/z², at most 6 of 16; for large z r overflows.
     middle = z if inner else np.clip(z, FAR_TAIL, LARGE)
     r = _ratio(middle)
@@ -302,16 +307,6 @@ def per_cost(others: Joint, weight: float) -> Joint:
         )
 
     return joint
-
-
-def widened(joint: Joint, factor: float) -> Joint:
-    """The same with larger standard deviations: it explores more, for a model that is too sure."""
-
-    def wide(mean: Array, std: Array) -> Acquired:
-        value, by_mean, by_std = joint(mean, factor * std)
-        return Acquired(value, by_mean, factor * by_std)
-
-    return wide
 
 
 class ChebyshevImprovement:

@@ -265,11 +265,11 @@ def climb(
     inverse = np.tile(np.eye(u.shape[1]), (len(u), 1, 1))  # inverse Hessians of -f, in units of ``scale``
     reach = np.full(len(u), 0.3)  # the longest step, in units of ``scale``
     fixed = None if free.all() else ~free
-    value, slope = gradient(u, center)
+    u, (value, slope) = u.copy(), gradient(u, center)
     slope = slope * scale
     for _ in range(CLIMB_STEPS):
         direction = _direction(inverse, slope, u, fixed)
-        length = np.sqrt(_dot(direction, direction))
+        length = np.sqrt(np.vecdot(direction, direction))
         direction *= np.minimum(1.0, reach / np.maximum(length, 1e-300))[:, None]
         there = u + direction * scale
         np.minimum(np.maximum(there, 0.0, out=there), 1.0, out=there)
@@ -284,11 +284,11 @@ def climb(
         if fixed is not None:
             step[fixed] = bend[fixed] = 0.0
         _update(inverse, better, step, bend)
-        moved = np.sqrt(_dot(step, step))
+        moved = np.sqrt(np.vecdot(step, step))
         reach = np.where(better, np.maximum(reach, 2 * moved), 0.4 * moved)
         converged = np.where(better, new_value - value, reach) < CONVERGED
-        row = better[:, None]
-        u, slope, value = np.where(row, there, u), np.where(row, new_slope, slope), np.where(better, new_value, value)
+        for known, new in ((u, there), (slope, new_slope), (value, new_value)):
+            known[better] = new[better]
         if converged.all():
             break
     return u
@@ -307,7 +307,7 @@ def _direction(inverse: Array, slope: Array, u: Array, fixed: NDArray[np.bool_] 
     direction = np.einsum("sij,sj->si", inverse, g)
     if not free:
         direction[blocked] = 0.0
-    uphill = _dot(direction, g) > 0
+    uphill = np.vecdot(direction, g) > 0
     return direction if uphill.all() else np.where(uphill[:, None], direction, g)
 
 
@@ -316,7 +316,7 @@ def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None
 
     With ρ = 1/sᵀy and v = ½ ρ (1 + ρ yᵀHy) s - ρ Hy it is H + s vᵀ + v sᵀ.
     """
-    curvature = _dot(s, y)
+    curvature = np.vecdot(s, y)
     rows = rows & (curvature > 1e-12)
     if not rows.all():
         if not rows.any():
@@ -324,16 +324,10 @@ def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None
         y, curvature = np.where(rows[:, None], y, 0.0), np.where(rows, curvature, np.inf)
     rho = 1.0 / curvature
     hy = np.einsum("sij,sj->si", inverse, y)
-    v = (0.5 * rho * (1.0 + rho * _dot(y, hy)))[:, None] * s - rho[:, None] * hy
+    v = (0.5 * rho * (1.0 + rho * np.vecdot(y, hy)))[:, None] * s - rho[:, None] * hy
     change = s[:, :, None] * v[:, None, :]
     inverse += change
     inverse += change.transpose(0, 2, 1)
-
-
-def _dot(a: Array, b: Array) -> Array:
-    """The scalar product of each row, (s,)."""
-    product: Array = np.vecdot(a, b)
-    return product
 
 
 def move_discrete(

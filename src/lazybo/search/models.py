@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from lazybo.core import Array, checks
 from lazybo.gp import EarlierTasks
 from lazybo.search.acquisition import (
-    WIDENING,
     Acquisition,
     ChebyshevImprovement,
     Function,
@@ -273,7 +272,7 @@ class Models:
         if len(objectives) <= MOST_OBJECTIVES:
             far = bool(rng.random() < FAR_SHARE)
             joint = HypervolumeImprovement(front, reference_point(front, values, far))
-            return widened(joint, WIDENING) if far else joint, rows
+            return widened(joint) if far else joint, rows
         return ChebyshevImprovement(front, rng.dirichlet(np.ones(len(objectives)))), rows
 
 

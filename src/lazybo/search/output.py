@@ -36,7 +36,7 @@ MOST_CAUTION = 64.0
 class Learning:
     """How the model of an output is learned: these are options of the optimiser, which an output may change.
 
-    If ``thins``, crowded points count less in the warping. At most so many ``particles`` are drawn.
+    If ``thins``, crowded points count less in the warping. At most this many ``particles`` are drawn.
     """
 
     lag: Lag

@@ -219,7 +219,7 @@ class Predictor:
         return {"interval": INTERVAL, "widened": WIDENED, "minDeviation": MIN_STD}
 
     def left_out(self, most: int) -> tuple[Array, Array, Array]:
-        """Of at most so many targets: each, its mean given the others, and half the width of the interval there."""
+        """Of at most this many targets: each, its mean given the others, and half the width of the interval there."""
         found = self.posterior.left_out(most)
         return self.posterior.targets[found.rows], found.mean, HALF_WIDTH * found.deviation
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lazybo.space.space import Condition, Parameter, Space
 
-# The features of a user's function have units that come from so many random configurations.
+# The features of a user's function have units that come from this many random configurations.
 EXAMPLES = 128
 # Batch size of distances: limits memory.
 CHUNK = 10_000

@@ -25,7 +25,7 @@ DECIMAL_COMMA = re.compile(r"^\s*([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 LOAD = "open a study with optuna.load_study(study_name=..., storage=...), and give that"
 # Larger tables are rejected. Studies of 100,000 trials have smaller ones.
 MOST_BYTES = 2**26
-# An .xlsx file is a ZIP archive, and has at most so many bytes when it is unpacked, and so many rows.
+# An .xlsx file is a ZIP archive, and has at most this many bytes when it is unpacked, and this many rows.
 ZIPPED, MOST_UNZIPPED, MOST_ROWS = b"PK\x03\x04", 2**29, 2**20
 # Text that a spreadsheet may run, perhaps after apostrophes, one of which is ours; and what is a number instead.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")

@@ -59,7 +59,7 @@ BLOCK_POINTS = 256
 class Column:
     """A column of numbers, or of ``categories`` choices as 0, 1, …. Only ``conditional`` columns may have NaN.
 
-    A column with a ``size`` above 1 is a block of so many numbers with one length scale. If they are whole multiples of
+    A column with a ``size`` above 1 is a block of as many numbers with one length scale. If they are whole multiples of
     some number, that is their ``unit``. The kernel does not see the ``before`` numbers of a point before its own.
     ``typical`` is the usual length scale of a column with one number compared with others. Priors use it.
     """
