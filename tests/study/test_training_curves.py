@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from scipy.stats import spearmanr
 
 from lazybo import Optimizer, Space, recommend
-from lazybo.search import CurveModel
+from lazybo.gp import CurveModel
 from lazybo.study.model import StudyModel, model_of
 from lazybo.study.sampler import LazySampler
 from lazybo.study.training_curves import TrainingCurves

@@ -6,6 +6,8 @@ from lazybo.core import lazily
 
 if TYPE_CHECKING:
     from lazybo.gp.cholesky import GrowingCholesky as GrowingCholesky
+    from lazybo.gp.curve_forecasts import CurveModel as CurveModel
+    from lazybo.gp.curve_forecasts import Forecast as Forecast
     from lazybo.gp.earlier import MAX_ROWS as MAX_ROWS
     from lazybo.gp.earlier import MAX_TASK_ROWS as MAX_TASK_ROWS
     from lazybo.gp.earlier import EarlierTasks as EarlierTasks
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from lazybo.gp.kernels import Kernel as Kernel
     from lazybo.gp.kernels import Matern52 as Matern52
     from lazybo.gp.lazy_gp import LazyGP as LazyGP
-    from lazybo.gp.learning_curves import CurveProcess as CurveProcess
     from lazybo.gp.mixture import Components as Components
     from lazybo.gp.mixture import Posterior as Posterior
     from lazybo.gp.mixture import PosteriorPool as PosteriorPool
@@ -35,8 +36,9 @@ else:
             "CHUNK_ROWS": "posterior",
             "Column": "kernels",  # a column of points: numbers, choices, or a block of numbers
             "Components": "mixture",  # what each particle predicts at some points, and quantiles of their mixture
-            "CurveProcess": "learning_curves",  # learning curves: learn their process, append values, predict
+            "CurveModel": "curve_forecasts",  # learning curves, and forecasts of where others end
             "EarlierTasks": "earlier",  # what earlier, related functions say about a new one
+            "Forecast": "curve_forecasts",  # where a curve ends: a value, an interval, chances
             "GrowingCholesky": "cholesky",  # a Cholesky factor that grows by rows (public)
             "Kernel": "kernels",  # a covariance function: by name, of points, distances
             "LazyGP": "lazy_gp",  # a process in units of the observed values (public)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from lazybo.gp import CurveModel
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.run.open_trials import OpenTrials, Started
-from lazybo.search import CurveModel
 from lazybo.study import (
     ATTEMPTS_KEY,
     FACTOR,

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 from lazybo.core import lazily
 
 if TYPE_CHECKING:
-    from lazybo.search.curve_forecasts import CurveModel as CurveModel
-    from lazybo.search.curve_forecasts import Forecast as Forecast
     from lazybo.search.earlier import EarlierStudy as EarlierStudy
     from lazybo.search.hypervolume import non_dominated as non_dominated
     from lazybo.search.optimizer import Optimizer as Optimizer
@@ -22,10 +20,8 @@ else:
         __name__,
         {
             "Contender": "predictions",  # an evaluated configuration that may be the best one, and its chance
-            "CurveModel": "curve_forecasts",  # learning curves, and forecasts of where others end
             "EarlierStudy": "earlier",  # results of a related problem, from studies and tables
             "Evaluation": "predictions",  # an evaluation that may be recommended or repeated
-            "Forecast": "curve_forecasts",  # where a curve ends: a value, an interval, chances
             "Optimizer": "optimizer",  # ask, tell, predict, save; `model` has queries, `planner` proposes
             "Options": "options",  # how the model works: checks, help and plain data of each option
             "Prediction": "predictions",  # what the model expects at a configuration, with an interval

@@ -43,7 +43,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Array, checks
-from lazybo.search import CurveModel, Forecast
+from lazybo.gp import CurveModel, Forecast
 from lazybo.study.definition import reporting_of
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of

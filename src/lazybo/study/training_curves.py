@@ -20,7 +20,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Array
-from lazybo.search import CurveModel, Forecast
+from lazybo.gp import CurveModel, Forecast
 from lazybo.space import Space
 from lazybo.study.feed import Feed
 from lazybo.study.trial import ended_at, is_paused, params_in, point_in

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lazybo import Column
 from lazybo.gp import Warping
-from lazybo.search.curve_forecasts import Clock, Curve, CurveModel, Targets, kept_steps, learn_point
+from lazybo.gp.curve_forecasts import Clock, Curve, CurveModel, CurveTargets, kept_steps, learn_point
 
 STEPS = 30
 
@@ -143,5 +143,5 @@ def test_the_model_is_learned_at_growing_numbers_of_curves(n: int) -> None:
 @given(st.floats(-1e12, 1e12))
 def test_targets_can_be_converted_back(value: float) -> None:
     ends = np.array([end_of(x) for x in np.linspace(0, 1, 6)])
-    targets = Targets(Warping.fit("warped", ends), worst=math.inf, low=ends.min(), high=ends.max())
+    targets = CurveTargets(Warping.fit("warped", ends), worst=math.inf, low=ends.min(), high=ends.max())
     assert targets.inverse(targets(np.array([value])))[0] == pytest.approx(value, rel=1e-6, abs=1e-6)

@@ -33,7 +33,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtr
 
 from lazybo.core import Array, one_thread
-from lazybo.gp import Column, CurveProcess, Warping
+from lazybo.gp.kernels.base import Column
+from lazybo.gp.learning_curves import CurveProcess
+from lazybo.gp.targets import Warping
 
 # Positions that are kept grow by this factor.
 THINNING = 1.5
@@ -81,7 +83,7 @@ class Forecast(NamedTuple):
     deviations: Array
     weights: Array
     scatter: float
-    targets: "Targets"
+    targets: "CurveTargets"
 
     @property
     def value(self) -> float:
@@ -139,7 +141,7 @@ def _improvement(gap: Array | float, deviation: Array) -> Array:
     return improvement
 
 
-class Targets(NamedTuple):
+class CurveTargets(NamedTuple):
     """From values to targets of the process: warped, then compressed far outside; not finite: the worst.
 
     ``low`` and ``high`` bound forecasts: a warping of a long tail ends at a finite target, and the inverse of anything
@@ -152,7 +154,7 @@ class Targets(NamedTuple):
     high: float
 
     def __call__(self, values: Array) -> Array:
-        """Targets of values, (n,)."""
+        """CurveTargets of values, (n,)."""
         known = np.isfinite(values)
         targets = np.full(len(values), self.worst)
         targets[known] = np.minimum(_compressed(self.warping(values[known])), self.worst)
@@ -193,12 +195,6 @@ class CurveModel:
 
     def __len__(self) -> int:
         return len(self._curves)
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of the process; 0 while too few curves have completed."""
-        fitted = self._sync()
-        return 0 if fitted is None else fitted.process.n
 
     @property
     def learned_at(self) -> int:
@@ -242,12 +238,11 @@ class CurveModel:
         fitted, curve = self._sync(), Curve(x, values, complete)
         if fitted is None or not curve.values:
             return None
-        n = fitted.process.n
+        fitted.append(curve)
         try:
-            fitted.append(curve)
-            return fitted.forecasts([len(self._curves)], [fitted.clock.end_of(curve)])[0]
+            return fitted.forecasts([len(self._curves)])[0]
         finally:
-            fitted.truncate(n, len(self._curves))
+            fitted.pop()
 
     @one_thread()
     def improvements(self, x: Array, value: float) -> Array:
@@ -281,7 +276,7 @@ class CurveModel:
             self._learned_at, self._forecasts = m, {}
             curves = self._curves[:m]
             complete = sum(curve.complete for curve in curves)
-            self._fitted = fit_curves(curves, self._columns, self._max_step) if complete >= MIN_COMPLETE else None
+            self._fitted = FittedCurves(curves, self._columns, self._max_step) if complete >= MIN_COMPLETE else None
             if self._fitted is not None:
                 self._forecast(range(m))
         if self._fitted is not None:
@@ -293,8 +288,7 @@ class CurveModel:
     def _forecast(self, numbers: Sequence[int]) -> None:
         assert self._fitted is not None
         unfinished = [i for i in numbers if not self._curves[i].complete]
-        ends = [self._fitted.clock.end_of(self._curves[i]) for i in unfinished]
-        self._forecasts.update(zip(unfinished, self._fitted.forecasts(unfinished, ends), strict=True))
+        self._forecasts.update(zip(unfinished, self._fitted.forecasts(unfinished), strict=True))
 
 
 def learn_point(n: int) -> int:
@@ -334,65 +328,60 @@ class Clock(NamedTuple):
 class FittedCurves:
     """A process of curves, and what is learned besides its kernel: positions of steps, targets, shares of scales."""
 
-    def __init__(self, clock: Clock, targets: Targets, process: CurveProcess) -> None:
-        self.clock, self.targets, self.process = clock, targets, process
-        self.shares = np.full(len(SCALES), 1.0 / len(SCALES))
-        self._x: list[Array] = []  # of each curve
-        self._rows: list[slice] = []
-        self._seen: list[float] = []  # how much of it, in log steps
+    def __init__(self, curves: Sequence[Curve], columns: Sequence[Column], max_step: int | None) -> None:
+        self.clock = _clock(curves, max_step)
+        self.targets = _targets(curves, self.clock)
+        rows, values = table(curves, range(len(curves)), self.clock, self.targets)
+        counts = np.bincount(rows[:, -1].astype(np.intp))
+        chosen = np.isin(rows[:, -1], _to_learn_from(counts))
+        self.process = CurveProcess.learned(columns, rows[chosen], values[chosen])
+        for start in range(0, len(values), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            self.process.append(rows[block], values[block])
+        self._curves, self._stops = [*curves], np.cumsum(counts).tolist()  # where the rows of each curve end
+        self._learn_shares()
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    def build(self, curves: Sequence[Curve], rows: Array, targets: Array) -> None:
-        """Add the curves that the kernel was learned from, whose rows and targets these are."""
-        for start in range(0, len(targets), BLOCK_ROWS):
-            block = slice(start, start + BLOCK_ROWS)
-            self.process.append(rows[block], targets[block])
-        stops = np.cumsum(_counts(rows)).tolist()
-        self._rows = [slice(a, b) for a, b in zip([0, *stops[:-1]], stops, strict=True)]
-        self._x = [curve.x for curve in curves]
-        self._seen = [self.clock.seen(curve) for curve in curves]
-        self._learn_shares()
+        return len(self._curves)
 
     def append(self, curve: Curve) -> None:
         """Add a curve."""
-        start, (rows, targets) = self.process.n, table([curve], [len(self)], self.clock, self.targets)
-        self.process.append(rows, targets)
-        self._rows.append(slice(start, self.process.n))
-        self._x.append(curve.x)
-        self._seen.append(self.clock.seen(curve))
+        self.process.append(*table([curve], [len(self)], self.clock, self.targets))
+        self._curves.append(curve)
+        self._stops.append(self.process.n)
 
-    def truncate(self, rows: int, curves: int) -> None:
-        """Keep the first curves, with this many rows."""
-        self.process.truncate(rows)
-        del self._rows[curves:], self._x[curves:], self._seen[curves:]
+    def pop(self) -> None:
+        """Remove the last curve, which was appended."""
+        del self._curves[-1], self._stops[-1]
+        self.process.truncate(self._stops[-1])
 
     def _learn_shares(self) -> None:
         """π by expectation maximisation over all curves."""
+        self._shares = np.full(len(SCALES), 1.0 / len(SCALES))
         logs = np.array([self._log_likelihood(i) for i in range(len(self))])
+        seen = [self.clock.seen(curve) for curve in self._curves]
         for _ in range(EM_STEPS):
-            logits = logs + np.log(self.shares)
+            logits = logs + np.log(self._shares)
             weights = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
-            counts = self._seen @ weights + SCALE_PRIOR
-            self.shares = counts / counts.sum()
+            counts = seen @ weights + SCALE_PRIOR
+            self._shares = counts / counts.sum()
 
-    def forecasts(self, numbers: Sequence[int], t: Sequence[float]) -> list[Forecast]:
-        """Forecasts of the curves with these numbers, each at its time t."""
+    def forecasts(self, numbers: Sequence[int]) -> list[Forecast]:
+        """Forecasts of the ends of the curves with these numbers."""
         if not len(numbers):
             return []
-        points = np.column_stack(([self._x[i] for i in numbers], t, numbers))
-        means, variances = self.process.posterior(points)
+        curves = [self._curves[i] for i in numbers]
+        ends = [self.clock.end_of(curve) for curve in curves]
+        means, variances = self.process.posterior(np.column_stack(([curve.x for curve in curves], ends, numbers)))
         totals = variances + self.process.kernel.noise
-        weights = {i: self._weights(i) for i in set(numbers)}
         return [
-            Forecast(mean, math.sqrt(total) * SCALES, weights[i], self.process.kernel.noise / total, self.targets)
+            Forecast(mean, math.sqrt(total) * SCALES, self._weights(i), self.process.kernel.noise / total, self.targets)
             for i, mean, total in zip(numbers, means.tolist(), totals.tolist(), strict=True)
         ]
 
     def _weights(self, number: int) -> Array:
         """ρ, (s,)."""
-        logits = self._log_likelihood(number) + np.log(self.shares)
+        logits = self._log_likelihood(number) + np.log(self._shares)
         weights: Array = np.exp(logits - logsumexp(logits))
         return weights
 
@@ -402,9 +391,10 @@ class FittedCurves:
         It counts as much as of the curve was seen, in log steps: how much a training changes from its first epoch to
         its second says little about how much it will have changed in the end.
         """
-        innovations = self.process.innovations[self._rows[number]][1:]
+        first = self._stops[number - 1] if number else 0
+        innovations = self.process.innovations[first : self._stops[number]][1:]
         log_density = -0.5 * float(innovations @ innovations) / SCALES**2 - len(innovations) * np.log(SCALES)
-        log_likelihood: Array = self._seen[number] * log_density
+        log_likelihood: Array = self.clock.seen(self._curves[number]) * log_density
         return log_likelihood
 
 
@@ -427,22 +417,6 @@ def _finite(curve: Curve, clock: Clock) -> list[tuple[float, float]]:
     return [(t, value) for t, value in kept if math.isfinite(value)]
 
 
-def fit_curves(curves: Sequence[Curve], columns: Sequence[Column], max_step: int | None) -> FittedCurves:
-    """The process of these curves."""
-    clock = _clock(curves, max_step)
-    targets = _targets(curves, clock)
-    rows, values = table(curves, range(len(curves)), clock, targets)
-    chosen = np.isin(rows[:, -1], _to_learn_from(_counts(rows)))
-    fitted = FittedCurves(clock, targets, CurveProcess.learned(columns, rows[chosen], values[chosen]))
-    fitted.build(curves, rows, values)
-    return fitted
-
-
-def _counts(rows: Array) -> NDArray[np.intp]:
-    """The number of rows of each curve."""
-    return np.bincount(rows[:, -1].astype(np.intp))
-
-
 def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:
     """The numbers of the curves to learn from, by their numbers of rows: half of the rows from the longest curves."""
     if counts.sum() <= LEARN_ROWS:
@@ -454,7 +428,7 @@ def _to_learn_from(counts: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.concatenate((longest[:half], others[: np.searchsorted(np.cumsum(counts[others]), left)]))
 
 
-def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
+def _targets(curves: Sequence[Curve], clock: Clock) -> CurveTargets:
     """The warping of ends, and the worst target of any value."""
     by_length = sorted(curves, key=lambda curve: (curve.complete, max(curve.values)), reverse=True)
     halfway = clock.end - math.log(2.0)
@@ -469,10 +443,10 @@ def _targets(curves: Sequence[Curve], clock: Clock) -> Targets:
     worst = _compressed(bend(values)).max(initial=0.0)
     low, high = (float(end) for end in (values.min(initial=LARGEST), values.max(initial=-LARGEST)))
     margin = BEYOND * high - BEYOND * low
-    return Targets(bend, max(float(worst), LINEAR), max(low - margin, -LARGEST), min(high + margin, LARGEST))
+    return CurveTargets(bend, max(float(worst), LINEAR), max(low - margin, -LARGEST), min(high + margin, LARGEST))
 
 
-def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: Targets) -> tuple[Array, Array]:
+def table(curves: Sequence[Curve], numbers: Sequence[int], clock: Clock, targets: CurveTargets) -> tuple[Array, Array]:
     """The rows of curves that are kept, as `CurveProcess` has them, and their targets."""
     kept = [kept_steps(curve, clock) for curve in curves]
     counts = [len(steps) for steps in kept]
