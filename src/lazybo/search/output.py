@@ -121,7 +121,6 @@ class Objective(Output):
 
     @property
     def values(self) -> Array:
-        """The values, NaN where there is none, (n,)."""
         return self.records.values(self.index)
 
     def rows(self, state: State) -> Index:
@@ -138,16 +137,13 @@ class Objective(Output):
 
     @property
     def measured(self) -> Index:
-        """The complete rows whose value is a measurement, not a forecast."""
         return self.records.rows(State.COMPLETE)
 
     @property
     def unfinished(self) -> Index:
-        """The rows whose evaluation has not ended, also those with a forecast."""
         return self.records.rows(State.PENDING)
 
     def variances(self, rows: slice | Index = slice(None)) -> Array:
-        """The known variances of some rows."""
         return self.records.variances(rows, self.index)
 
 
@@ -159,7 +155,6 @@ class Constraint(Output):
 
     @property
     def values(self) -> Array:
-        """The values, NaN where it was not measured, (n,)."""
         return self.records.violations[self.name]
 
 
@@ -173,7 +168,6 @@ class Cost(Output):
 
     @property
     def values(self) -> Array:
-        """The logarithms of the costs, NaN where there is none, (n,)."""
         costs, failed = self.records.costs, self.records.rows(State.FAILED)
         largest = np.nanmax(np.delete(costs, failed), initial=0.0)
         costs[failed[~(costs[failed] > largest)]] = np.nan
@@ -192,14 +186,12 @@ class FailureLabels(Output):
 
     @property
     def values(self) -> Array:
-        """The labels, NaN where there is none, (n,)."""
         labels = np.full(len(self.records), np.nan)
         labels[self.records.rows(State.COMPLETE)] = labels[self.records.rows(State.STOPPED)] = 0.0
         labels[self.records.rows(State.FAILED)] = 1.0
         return labels
 
     def learning(self, given: Learning) -> Learning:
-        """The labels have priors of their own."""
         return replace(given, noise=None, priors=LABELS, warping="scaled", particles=1)
 
     @property

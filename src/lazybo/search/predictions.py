@@ -151,16 +151,7 @@ class Predictor:
         equal = np.flatnonzero(means <= means.min() + self.equal)
         best = int(equal[np.argmin(self.sign * values[equal])])
         chosen = configurations[best]
-        (prediction,) = self.evaluated([chosen])
-        return Recommendation(
-            params=dict(chosen[0].params),
-            value=prediction.value,
-            low=prediction.low,
-            high=prediction.high,
-            measured=float(values[best]),
-            evaluations=len(chosen),
-            number=chosen[0].number,
-        )
+        return Recommendation(**_described(chosen, self.evaluated([chosen])[0]))
 
     def evaluated(self, configurations: Sequence[Sequence[Evaluation]]) -> list[Prediction]:
         """One prediction for each of some evaluated configurations, given all evaluations of each.
@@ -274,6 +265,19 @@ def mean_value(evaluations: Sequence[Evaluation]) -> float:
     return math.ldexp(fmean(math.ldexp(value, -exponent) for value in values), exponent)
 
 
+def _described(repeated: Sequence[Evaluation], expected: Prediction) -> dict[str, Any]:
+    """What a recommendation says of a configuration: its evaluations, and what the model expects."""
+    return {
+        "params": dict(repeated[0].params),
+        "value": expected.value,
+        "low": expected.low,
+        "high": expected.high,
+        "measured": mean_value(repeated),
+        "evaluations": len(repeated),
+        "number": repeated[0].number,
+    }
+
+
 # ------------------------------------------------------------------- final check
 
 
@@ -339,16 +343,7 @@ class FinalCheck:
         kept = [i for i in order if self._chances[i] >= NEGLIGIBLE]
         predictions = self._predictor.evaluated([self._configurations[i] for i in kept])
         return [
-            Contender(
-                params=dict(self._configurations[i][0].params),
-                chance=float(self._chances[i]),
-                value=expected.value,
-                low=expected.low,
-                high=expected.high,
-                measured=mean_value(self._configurations[i]),
-                evaluations=len(self._configurations[i]),
-                number=self._configurations[i][0].number,
-            )
+            Contender(chance=float(self._chances[i]), **_described(self._configurations[i], expected))
             for i, expected in zip(kept, predictions, strict=True)
         ]
 
