@@ -16,17 +16,32 @@ number without that rule. If other code changes the number while lazybo works, i
 
 import os
 import threading
-from contextlib import ContextDecorator
-from functools import cache
-from typing import Any
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy.linalg  # noqa: F401 (loads the library to be limited)
 import scipy.linalg  # noqa: F401 (it may have a library of its own)
 from threadpoolctl import ThreadpoolController
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class _Guard(ContextDecorator):
+
+class _Guard:
     """Reentrant and without state of its own, so that one object serves all functions and threads."""
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """The function under the guard. Inside a guarded function, a call costs next to nothing more."""
+
+        @wraps(function)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            if getattr(_here, "depth", 0):
+                return function(*args, **kwargs)
+            with self:
+                return function(*args, **kwargs)
+
+        return guarded
 
     def __enter__(self) -> None:
         depth = getattr(_here, "depth", 0)

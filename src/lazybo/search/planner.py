@@ -57,7 +57,7 @@ class Planner:
             n_startup=default if options.n_startup is None else options.n_startup,
             has_cost=options.cost is not None,
         )
-        self.records = self._search.records
+        self.records, self._sizes = self._search.records, options.local_models
         self._regions: Regions | None = None  # made when local models take over
         self._whole: tuple[int, Search] | None = None  # the version of the records, and a search with some of them
         self._feasible = self._search.feasible
@@ -109,7 +109,7 @@ class Planner:
         if not self._is_local() and self._search.uses_model(self.options.seed):
             self._search.learn()
         if self._is_local():  # perhaps since it was learned that there is no noise
-            self._regions = self._regions or Regions(self._search, self.options.local_models)
+            self._regions = self._regions or Regions(self._search, self._sizes)
             self._regions.settle(self.options.seed, self.budget_left)
             self._search.models.release()
 
@@ -123,7 +123,7 @@ class Planner:
 
     def _local_after(self) -> float:
         """The number of results from which on local models choose: earlier for one objective that has no noise."""
-        records, sizes, options = self.records, self.options.local_models, self.options
+        records, sizes, options = self.records, self._sizes, self.options
         if options.lag is None or sizes.after is None:
             return math.inf
         if isinstance(sizes.after, int):
@@ -179,7 +179,7 @@ class Planner:
         if self._is_local():
             version = search.records.version
             if self._whole is None or self._whole[0] != version:
-                regions = self._regions or Regions(self._search, self.options.local_models)
+                regions = self._regions or Regions(self._search, self._sizes)
                 self._whole = version, regions.of_whole_space(self.options.seed)
                 self._whole[1].learn()
             search = self._whole[1]
@@ -258,7 +258,7 @@ class Planner:
         """Continue with what was learned before, from a `state`."""
         with codec.readable("this model's state"):
             learned = self._search.models.parse(state)
-            regions = Regions(self._search, self.options.local_models)
+            regions = Regions(self._search, self._sizes)
             regions.restore(state.get("regions", ()))
         self._search.models.restore(learned)
         self._regions = regions if regions else None
