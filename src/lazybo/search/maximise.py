@@ -117,28 +117,22 @@ class NearSurface:
 
     def value(self, u: Array, center: Index) -> Array:
         """The acquisition at the rows of U, each near its center, (m,)."""
-        found = self._joint(*_stacked([each.posterior(u, center) for each in self._near])).value
+        means, stds = zip(*(each.posterior(u, center) for each in self._near), strict=True)
+        found = self._joint(np.array(means), np.array(stds)).value
         return found if self._term is None else found + self._term(u)[0]
 
     def gradient(self, u: Array, center: Index) -> tuple[Array, Array]:
         """The acquisition, (m,), and its derivatives by U, (m, d)."""
-        found = [each.with_slope(u, center) for each in self._near]
-        acquired = self._joint(*_stacked([(mean, std) for mean, std, _ in found]))
-        first, *others = (
-            slope.by_points(*by) for (*_, slope), *by in zip(found, acquired.by_mean, acquired.by_std, strict=True)
-        )
+        means, stds, slopes = zip(*(each.with_slope(u, center) for each in self._near), strict=True)
+        acquired = self._joint(np.array(means), np.array(stds))
+        by_outputs = zip(slopes, acquired.by_mean, acquired.by_std, strict=True)
+        first, *others = (slope.by_points(by_mean, by_std) for slope, by_mean, by_std in by_outputs)
         for other in others:
             first = first + other
         if self._term is None:
             return acquired.value, first
         value, slope = self._term(u)
         return acquired.value + value, first + slope
-
-
-def _stacked(posteriors: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Means and standard deviations of several outputs, each (p, m)."""
-    means, stds = zip(*posteriors, strict=True)
-    return np.array(means), np.array(stds)
 
 
 def find_maxima(
@@ -304,7 +298,7 @@ def _direction(inverse: Array, slope: Array, u: Array, fixed: NDArray[np.bool_] 
         blocked |= fixed
     free = not blocked.any()
     g = slope if free else np.where(blocked, 0.0, slope)
-    direction = np.einsum("sij,sj->si", inverse, g)
+    direction = np.vecdot(inverse, g[:, None])
     if not free:
         direction[blocked] = 0.0
     uphill = np.vecdot(direction, g) > 0
@@ -323,7 +317,7 @@ def _update(inverse: Array, rows: NDArray[np.bool_], s: Array, y: Array) -> None
             return
         y, curvature = np.where(rows[:, None], y, 0.0), np.where(rows, curvature, np.inf)
     rho = 1.0 / curvature
-    hy = np.einsum("sij,sj->si", inverse, y)
+    hy = np.vecdot(inverse, y[:, None])
     v = (0.5 * rho * (1.0 + rho * np.vecdot(y, hy)))[:, None] * s - rho[:, None] * hy
     change = s[:, :, None] * v[:, None, :]
     inverse += change

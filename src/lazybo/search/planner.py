@@ -258,8 +258,8 @@ class Planner:
         """Continue with what was learned before, from a `state`."""
         with codec.readable("this model's state"):
             learned = self._search.models.parse(state)
-            regions = Regions(self._search, self._sizes)
-            regions.restore(state.get("regions", ()))
+            written = state.get("regions")
+            regions = Regions.parse(self._search, self._sizes, written) if written else None
         self._search.models.restore(learned)
-        self._regions = regions if regions else None
+        self._regions = regions
         self._whole = None

@@ -82,10 +82,6 @@ class Regions:
         self._space, self._records = everything.space, everything.records
         self._regions: list[Region] = []
 
-    def __bool__(self) -> bool:
-        """Whether there are regions."""
-        return bool(self._regions)
-
     @one_thread()
     def settle(self, seed: int, budget_left: float | None) -> None:
         """Update the regions to all results: end the rounds that are over, and learn what is due.
@@ -176,22 +172,25 @@ class Regions:
             )
         return found
 
-    def restore(self, state: Any) -> None:
-        """Continue from a `state`. Raises errors if it is not a state of regions of this space."""
-        found, models = [], self._everything.part(self._space, local=True).models
+    @classmethod
+    def parse(cls, everything: "Search", sizes: LocalModels, state: Any) -> "Regions":
+        """The regions with this `state`. Raises errors if it is not a state of regions of this space."""
+        regions = cls(everything, sizes)
+        models = everything.part(everything.space, local=True).models
         for each in state:
             center = np.array([np.nan if x is None else checks.finite_number("center", x) for x in each["center"]])
-            if len(center) != self._space.points.dim:
-                raise ValueError(f"the center of a region must have {self._space.points.dim} numbers")
+            if len(center) != everything.space.points.dim:
+                raise ValueError(f"the center of a region must have {everything.space.points.dim} numbers")
             start, side = checks.whole("start", each["start"], 0, MAX_ROWS), checks.positive("side", each["side"])
             waiting = each.get("waiting")
             if waiting is not None:
                 rows = [checks.whole("a row that was pending", row, 0, MAX_ROWS) for row in waiting]
-                waiting = [self._serial(row) for row in rows]
+                waiting = [regions._serial(row) for row in rows]
             if "model" in each:
                 models.parse(each["model"])  # raises if it is of another kernel or space
-            found.append(Region(center, side, self._serial(start), waiting, learned=each.get("model")))
-        self._regions = found
+            begun = Region(center, side, regions._serial(start), waiting, learned=each.get("model"))
+            regions._regions.append(begun)
+        return regions
 
     def _serial(self, row: int) -> int:
         """The serial number of the record in a row, which may be added later."""

@@ -215,15 +215,11 @@ def from_plain(row: Mapping[str, Any], objectives: int) -> tuple[Result, int | N
     elif value == "failed":
         result = Result(State.FAILED, (), variances, constraints)
     else:
-        result = Result(State.COMPLETE, _check_finite(value, objectives), variances, constraints)
+        doubles = _check_values(value, objectives)
+        if doubles is None or not all(map(math.isfinite, doubles)):
+            raise ValueError(f"a value must be finite, None or 'failed', not {checks.shortened(value)}")
+        result = Result(State.COMPLETE, doubles, variances, constraints)
     return result if row.get("cost") is None else replace(result, cost=checks.positive("cost", row["cost"])), number
-
-
-def _check_finite(given: Any, count: int) -> tuple[float, ...]:
-    doubles = _check_values(given, count)
-    if doubles is None or not all(map(math.isfinite, doubles)):
-        raise ValueError(f"a value must be finite, None or 'failed', not {checks.shortened(given)}")
-    return doubles
 
 
 def _check_forecast(given: Any, count: int) -> tuple[float, ...]:
