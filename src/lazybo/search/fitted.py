@@ -101,7 +101,14 @@ class Fitted:
             least, most = (checks.positive("noise_range", each) for each in state["noise_range"])
             found = replace(found, noise_range=(least, most))
         if "particles" in state:
-            leading, *others = (_particle(self.kernel, *each) for each in state["particles"])
+            leading, *others = (
+                Particle(
+                    usable(self.kernel.with_values(values)),
+                    checks.positive("noise", noise),
+                    checks.finite_number("log_weight", log_weight),
+                )
+                for values, noise, log_weight in state["particles"]
+            )
             found = replace(found, log_prior=leading.log_weight, others=tuple(others))
         if "related" not in state:
             return found
@@ -110,15 +117,6 @@ class Fitted:
             related=Related.parse(state["related"]),
             related_at=checks.whole("related_at", state["related_at"], 0, MAX_COUNT),
         )
-
-
-def _particle(kernel: Kernel, values: Any, noise: Any, log_weight: Any) -> Particle:
-    """A particle from its plain data."""
-    return Particle(
-        usable(kernel.with_values(values)),
-        checks.positive("noise", noise),
-        checks.finite_number("log_weight", log_weight),
-    )
 
 
 def usable(kernel: Kernel) -> Kernel:

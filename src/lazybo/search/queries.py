@@ -5,7 +5,7 @@ If learning is due, a query learns for itself, and nothing is kept. `Optimizer.l
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from lazybo.core import Array, Direction, checks, one_thread, texts
 from lazybo.gp import Process, Warping
 from lazybo.search.gain import GainParts, earlier_gains, play, played_gains
 from lazybo.search.hypervolume import non_dominated
-from lazybo.search.predictions import Contender, Evaluation, FinalCheck, Limit, Prediction, Predictor, Recommendation
+from lazybo.search.predictions import Contender, Evaluation, FinalCheck, Limit, Predictor, Recommendation
 from lazybo.search.records import Index, Record, Records, point_of
 from lazybo.search.surrogate import POOL_POINTS, Current
 
@@ -124,23 +124,15 @@ class Queries:
         predictor = self.predictor()
         return predictor.posterior.leading.copy(), predictor.warping
 
-    @overload
-    def predict_all(self, params: Mapping[str, Any]) -> list[Prediction]: ...
-    @overload
-    def predict_all(self, params: Sequence[Mapping[str, Any]]) -> list[list[Prediction]]: ...
     @one_thread()
-    def predict_all(self, params: Configurations) -> list[Prediction] | list[list[Prediction]]:
+    def predict_all(self, params: Configurations) -> Any:
         """What `Optimizer.predict` says, for each objective: a list, or a list of lists for several configurations."""
         points = self._points(params)
         found = [self.predictor(objective).predictions(points) for objective in range(len(self.directions))]
         return [each[0] for each in found] if isinstance(params, Mapping) else found
 
-    @overload
-    def predict_feasible(self, params: Mapping[str, Any]) -> float: ...
-    @overload
-    def predict_feasible(self, params: Sequence[Mapping[str, Any]]) -> list[float]: ...
     @one_thread()
-    def predict_feasible(self, params: Configurations) -> float | list[float]:
+    def predict_feasible(self, params: Configurations) -> Any:
         """The probability that all measured constraints hold at a configuration, or a list of them for several.
 
         It is 1 if no constraint was measured.
