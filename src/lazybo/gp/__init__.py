@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from lazybo.gp.cholesky import GrowingCholesky as GrowingCholesky
     from lazybo.gp.curve_forecasts import CurveModel as CurveModel
     from lazybo.gp.curve_forecasts import Forecast as Forecast
-    from lazybo.gp.earlier import MAX_ROWS as MAX_ROWS
-    from lazybo.gp.earlier import MAX_TASK_ROWS as MAX_TASK_ROWS
     from lazybo.gp.earlier import EarlierTasks as EarlierTasks
     from lazybo.gp.earlier import Related as Related
     from lazybo.gp.earlier import Task as Task
@@ -43,8 +41,6 @@ else:
             "Kernel": "kernels",  # a covariance function: by name, of points, distances
             "LazyGP": "lazy_gp",  # a process in units of the observed values (public)
             "Learner": "fit",  # when and how kernel parameters are learned
-            "MAX_ROWS": "earlier",
-            "MAX_TASK_ROWS": "earlier",
             "Matern52": "kernels",  # the kernel with one length scale for each column (public)
             "NO_VALUE": "posterior",
             "Particle": "fit",

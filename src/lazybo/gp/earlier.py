@@ -36,9 +36,6 @@ from lazybo.gp.targets import LARGEST_SHIFT, standardize, subset
 
 Mask: TypeAlias = NDArray[np.bool_]
 
-# Tasks together have at most MAX_ROWS trials; a single one at most MAX_TASK_ROWS. More are thinned.
-MAX_ROWS = 10_000
-MAX_TASK_ROWS = 1_000
 # How many trials are used to learn the kernel: from each task, and in total.
 KERNEL_ROWS, ALL_KERNEL_ROWS = 100, 1_200
 # Prior probabilities of the hypotheses: like the mean of all tasks, like one task, the mean reversed, like none.

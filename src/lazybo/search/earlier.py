@@ -24,13 +24,16 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import TrialState
 
 from lazybo.core import Array, Direction, checks
-from lazybo.gp import MAX_ROWS, MAX_TASK_ROWS, EarlierTasks, Kernel, Priors, Task, Warping
+from lazybo.gp import EarlierTasks, Kernel, Priors, Task, Warping
 from lazybo.space import Cells, Space
 
 _logger = logging.getLogger("lazybo")
 
 # The state of a trial with a value, in Optuna's tables.
 COMPLETE = TrialState.COMPLETE.name
+# Studies together have at most MAX_ROWS results; a single one at most MAX_STUDY_ROWS. More are thinned.
+MAX_ROWS = 10_000
+MAX_STUDY_ROWS = 1_000
 # A study with fewer results says next to nothing.
 FEWEST = 3
 # If a study has too many trials, this share of those that are kept are its best ones; the others are random.
@@ -157,7 +160,7 @@ class Fitting:
             y = values[:, objective]
             targets = Warping.fit("warped", y)(y)
             if y.min() < y.max():
-                rows = thinned(y, min(MAX_TASK_ROWS, max(MAX_ROWS // len(self.names), FEWEST)))
+                rows = thinned(y, min(MAX_STUDY_ROWS, max(MAX_ROWS // len(self.names), FEWEST)))
                 found.append(Task(name, points[rows], targets[rows]))
             else:
                 say(f"the earlier study {name!r} is not used: all its values are equal")
