@@ -152,8 +152,13 @@ def widened(function: F, factor: float = WIDENING) -> F:
     return wide  # type: ignore[return-value]
 
 
+def wide_log_expected_improvement(mean: Array, std: Array, best: float) -> Acquired:
+    """`widened` log EI, as a function that can be pickled."""
+    return widened(log_expected_improvement)(mean, std, best)
+
+
 LOG_EI = Acquisition(log_expected_improvement)
-WIDE_EI = Acquisition(widened(log_expected_improvement))
+WIDE_EI = Acquisition(wide_log_expected_improvement)
 UCB = Acquisition(log_confidence_bound)
 ACQUISITIONS = {
     # Under noise the improvements that can be expected near the incumbent are soon too small to be measured, and
