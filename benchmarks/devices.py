@@ -167,7 +167,7 @@ def program(setting: Setting) -> Any:
     text = json.dumps(asdict(setting)).replace("{", "{{").replace("}", "}}")
     command = (sys.executable, "-c", code, text, "{device}")
     folder = Path(setting.folder)
-    return Program(command, folder / "output", Path.cwd(), "devices", timeout=TIMEOUT + 7).call()
+    return Program(command, folder / "output", Path.cwd(), "devices", timeout=TIMEOUT + 7)
 
 
 # ------------------------------------------------------------------------ kills

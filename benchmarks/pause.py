@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.faults import DEADLINE, Report, left_over
-from lazybo.run import Trial, born
+from lazybo.run import Process, Trial
 from lazybo.study import DEFAULT_NAME, is_paused
 
 # The longest random delay before a kill, in seconds, after the first epoch of a driver has begun.
@@ -171,7 +171,9 @@ def _is_training(process: subprocess.Popen[bytes], setting: Setting, start: int)
 
 def _kill_worker(setting: Setting, rng: random.Random, report: Report) -> int:
     """Kill one of the processes that have begun the last epochs; how many were killed."""
-    alive = sorted({line["pid"] for line in logged(setting)[-setting.workers :] if born(line["pid"]) is not None})
+    alive = sorted(
+        {line["pid"] for line in logged(setting)[-setting.workers :] if Process.of(line["pid"]).born is not None}
+    )
     if not alive:
         return 0
     os.kill(rng.choice(alive), signal.SIGKILL)

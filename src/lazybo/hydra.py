@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from lazybo.core import codec
-from lazybo.run import RemoteTrial, Trial
+from lazybo.run import Trial
 
 # The environment variable that names the file with what a job has to know.
 VARIABLE = "LAZYBO_TRIAL"
@@ -20,6 +20,6 @@ def trial() -> Trial:
         return Trial(0, {})
     with codec.readable(f"the file {place!r} of a sweep", "start the sweep again: a job cannot outlive it"):
         try:
-            return RemoteTrial.taken(Path(place).read_text(encoding="utf-8"))
+            return Trial.taken(Path(place).read_text(encoding="utf-8"))
         except OSError as error:
             raise ValueError(error.strerror) from None

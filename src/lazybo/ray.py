@@ -128,26 +128,26 @@ class LazyScheduler(TrialScheduler):
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """The paused training that is worth more than a new one, or the next new one."""
-        trials = tune_controller.get_trials()
-        pending, paused, running = (
-            [trial for trial in trials if trial.status == status]
-            for status in (Trial.PENDING, Trial.PAUSED, Trial.RUNNING)
-        )
+        trials: dict[str, dict[str, Trial]] = {status: {} for status in (Trial.PENDING, Trial.PAUSED, Trial.RUNNING)}
+        for trial in tune_controller.get_trials():
+            if trial.status in trials:
+                trials[trial.status][trial.trial_id] = trial
+        pending, paused, running = trials.values()
         if not paused and not pending:
             return None
         # One is resumed at a time: when it has reported, another may be worth more.
-        resumed = next((trial for trial in pending if self._running.is_resumed(trial.trial_id)), None)
+        resumed = next(filter(self._running.is_resumed, pending), None)
         if resumed is not None:
-            return resumed
-        ids = [[trial.trial_id for trial in group] for group in (pending, paused, running)]
-        key = self._running.worth_resuming(*ids, more=not tune_controller.search_alg.is_finished())
+            return pending[resumed]
+        more = not tune_controller.search_alg.is_finished()
+        key = self._running.worth_resuming([*pending], [*paused], [*running], more=more)
         if key is not None:
             self._running.resume(key)
-            return next(trial for trial in paused if trial.trial_id == key)
+            return paused[key]
         if not pending and not running:
-            for trial in paused:
+            for trial in paused.values():
                 tune_controller.stop_trial(trial)
-        return pending[0] if pending else None
+        return next(iter(pending.values()), None)
 
     def debug_string(self) -> str:
         """How many trainings are in each state, for Tune's progress."""

@@ -285,7 +285,7 @@ def test_a_program_is_tuned_and_the_same_command_resumes() -> None:
 
 def test_after_a_run_other_programs_of_this_process_may_start(tmp_path: Path) -> None:
     assert call("tune", "--trials", "1", "--float", "x=0:1", "--", "train", "{x}").exit_code == 0
-    other = Program(("echo", "{x}"), tmp_path / "other", tmp_path, "other").call()
+    other = Program(("echo", "{x}"), tmp_path / "other", tmp_path, "other")
     study = optimize(other, {"x": (0.0, 1.0)}, n_trials=2, progress=False)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from lazybo.cli.app import app
 from lazybo.cli.tune import ending_on_signals
-from lazybo.run import born
+from lazybo.run import Process
 
 # As the installed command does it.
 LAZYBO = (sys.executable, "-c", "import sys; sys.argv[0] = 'lazybo'; from lazybo.cli.app import main; main()")
@@ -218,7 +218,7 @@ esac
     done = call("tune", "--storage", "m.db", "--study", "hang", *options, "--", program, "{mood}", code=1)
     assert "failed: it ran longer than its timeout of 1 s  1 failed" in done.stderr
     assert "failed: it ran longer than its timeout of 1 s again (2 times)  2 failed" in done.stderr
-    assert born(int(Path("child").read_text())) is None, "the child of the program that hung has ended"
+    assert Process.of(int(Path("child").read_text())).born is None, "the child of the program that hung has ended"
     assert "no trial has completed" in done.stdout
 
 
@@ -264,13 +264,13 @@ def test_a_driver_that_was_killed_is_resumed_and_its_programs_are_not_left_behin
     survivor = int(Path("pid-2").read_text())
     before = trials()
     assert [trial.state.name for trial in before] == ["COMPLETE", "COMPLETE", "RUNNING"]
-    assert born(survivor) is not None
+    assert Process.of(survivor).born is not None
     Path("go").touch()
     call(*command[len(LAZYBO) :])
     found = trials()
     assert [trial.state.name for trial in found] == ["COMPLETE"] * 5
     assert [trial.params for trial in found[:3]] == [trial.params for trial in before]
-    assert born(survivor) is None
+    assert Process.of(survivor).born is None
     assert Path("lazybo-lazybo-output/000002.1/stdout").exists()
 
 
@@ -281,7 +281,7 @@ def test_a_polite_end_leaves_no_program_behind() -> None:
     until(lambda: Path("child").exists() and Path("child").read_text())
     driver.terminate()
     assert driver.wait(DEADLINE) == 128 + signal.SIGTERM
-    until(lambda: born(int(Path("child").read_text())) is None)
+    until(lambda: Process.of(int(Path("child").read_text())).born is None)
     assert [trial.state.name for trial in trials()] == ["WAITING"]
 
 
@@ -346,7 +346,7 @@ def test_ctrl_c_once_waits_and_twice_stops_now(terminal: Callable[..., Terminal]
     twice.press_ctrl_c()
     assert twice.wait() == 130
     assert "Traceback" not in twice.shown
-    until(lambda: born(int(Path("child-1").read_text())) is None)
+    until(lambda: Process.of(int(Path("child-1").read_text())).born is None)
     assert [trial.state.name for trial in trials()] == ["COMPLETE", "WAITING"]
 
 

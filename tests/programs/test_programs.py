@@ -10,6 +10,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from optuna.exceptions import TrialPruned
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, MAX_SEARCHED, Reading, Step, Value
 from lazybo.programs.program import Program, end_survivor, running
-from lazybo.run import EvaluationFailed, Process, Trial, TrialPaused, born
+from lazybo.run import EvaluationFailed, Process, Trial
 
 # Against hanging only.
 DEADLINE = 60.0
@@ -319,12 +320,12 @@ def test_a_pruned_program_ends_with_all_its_children(tmp_path: Path) -> None:
     with pytest.raises(TrialPruned):
         program(tmp_path, "sh", "-c", script)(Trial(0, {}, reporter))
     assert reporter.said == [(1, 0.1), (2, 0.2)]
-    until(lambda: born(_child(tmp_path)) is None)
+    until(lambda: Process.of(_child(tmp_path)).born is None)
 
 
 def test_what_a_program_leaves_running_holds_nobody_up_and_is_ended(tmp_path: Path) -> None:
     assert program(tmp_path, "sh", "-c", CHILD + "echo 4")(Trial(0, {})) == {"value": 4.0}
-    until(lambda: born(_child(tmp_path)) is None)
+    until(lambda: Process.of(_child(tmp_path)).born is None)
 
 
 def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_again(tmp_path: Path) -> None:
@@ -339,10 +340,10 @@ def test_a_survivor_of_a_driver_that_was_killed_is_ended_before_its_trial_runs_a
     assert not end_survivor(tmp_path / "output" / "000000"), "its driver lives"
     driver.kill()
     driver.wait()
-    assert born(survivor) is not None
+    assert Process.of(survivor).born is not None
     (tmp_path / "second").touch()
     assert run(Trial(0, {})) == {"value": 1.0}
-    until(lambda: born(survivor) is None)
+    until(lambda: Process.of(survivor).born is None)
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -350,9 +351,9 @@ def test_a_survivor_is_only_ended_if_the_note_says_for_certain_which_process_it_
     """Earlier versions noted starts in seconds, which move when the clock is set."""
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as survivor:
         note: dict[str, Any] = {
-            "machine": Process.this().machine,
+            "machine": Process.of(os.getpid()).machine,
             "pid": survivor.pid,
-            "born": born(survivor.pid),
+            "born": Process.of(survivor.pid).born,
             "parent": 2**22 + 1,
         }
         note["parent_born"] = 1
@@ -369,7 +370,7 @@ def test_a_survivor_is_only_ended_if_the_note_says_for_certain_which_process_it_
 )
 def test_a_note_that_was_edited_ends_nothing(change: dict[str, Any] | str, tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as survivor:
-        note = {"machine": Process.this().machine, "pid": survivor.pid, "born": born(survivor.pid)}
+        note: dict[str, Any] = asdict(Process.of(survivor.pid))
         note |= {"parent": 2**22 + 1, "parent_born": 1}
         text = change if isinstance(change, str) else json.dumps({**note, **change})
         (tmp_path / "process.json").write_text(text)
@@ -404,7 +405,7 @@ def test_all_programs_end_with_their_run_and_none_begins_after(tmp_path: Path) -
         thread.join(DEADLINE)
     assert failed
     assert "SIGKILL" in failed[0]
-    until(lambda: born(child) is None)
+    until(lambda: Process.of(child).born is None)
     for late in (ended, pickle.loads(pickle.dumps(ended))):
         with pytest.raises(RuntimeError, match="no more programs"):
             late(Trial(2, {}))
@@ -438,10 +439,10 @@ def test_a_program_is_asked_to_stop_saves_and_continues_later(tmp_path: Path) ->
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     training = program(tmp_path, sys.executable, str(script), "{checkpoint}", steps=5)
-    assert training.call().takes_checkpoint
+    assert training.takes_checkpoint
     (tmp_path / "checkpoint").mkdir()
     first, second = Reporter(prune_at=2), Reporter(prune_at=5)
-    with pytest.raises(TrialPaused):
+    with pytest.raises(type(Trial.stopped(continues=True))):
         training(Trial(0, {}, first), tmp_path / "checkpoint")
     assert first.said == [(1, 0.1), (2, 0.2), (3, 0.3)], "also what it prints in its grace period"
     assert training(Trial(0, {}, second), tmp_path / "checkpoint") == {"value": 0.5}, "its last step: not stopped"
@@ -458,7 +459,7 @@ def test_a_program_that_does_not_stop_is_killed_after_its_grace_period(tmp_path:
     script += "print(json.dumps({{'step': 1, 'value': 2}}))\ntime.sleep(600)"
     (tmp_path / "checkpoint").mkdir()
     training = program(tmp_path, sys.executable, "-c", script, "{checkpoint}", steps=5, grace=0.2)
-    with pytest.raises(TrialPaused):
+    with pytest.raises(type(Trial.stopped(continues=True))):
         training(Trial(0, {}, Reporter(prune_at=1)), tmp_path / "checkpoint")
 
 

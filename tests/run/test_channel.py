@@ -9,7 +9,8 @@ from multiprocessing import AuthenticationError
 import optuna
 import pytest
 
-from lazybo.run.channel import ConnectionLimits, RemoteReporter, StudyReporter, listening
+from lazybo.run.channel import ConnectionLimits, RemoteReporter, listening
+from lazybo.run.reports import StudyReporter
 
 
 class Threshold:

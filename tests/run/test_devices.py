@@ -157,7 +157,7 @@ def test_no_kill_gives_a_device_two_owners(kind: str, tmp_path: Path) -> None:
 def test_a_program_gets_its_device(tmp_path: Path) -> None:
     device = fresh(1)[0]
     command = ("sh", "-c", "test $CUDA_VISIBLE_DEVICES = {device} && test {slot} = $LAZYBO_SLOT && echo 1")
-    program = Program(command, tmp_path / "output", tmp_path, "study").call()
+    program = Program(command, tmp_path / "output", tmp_path, "study")
     study = lazybo.optimize(program, SPACE, n_trials=2, devices=[device], executor="threads", progress=False)
     assert [trial.value for trial in study.trials] == [1.0, 1.0]
     assert {trial.user_attrs["device"] for trial in study.trials} == {device}

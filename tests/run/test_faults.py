@@ -22,7 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks import faults
-from lazybo.run.presence import born
+from lazybo.run import Process
 from lazybo.run.trial import Trial
 from lazybo.study import DEFAULT_NAME
 
@@ -201,7 +201,7 @@ def test_an_evaluation_that_hangs_ends_with_its_process(tmp_path: Path) -> None:
     assert [t.number for t in study.trials if t.state == TrialState.FAIL] == [3]
     assert "trial_timeout=1" in study.trials[3].system_attrs["fail_reason"]
     assert len(study.trials) == 8
-    until(lambda: born(int(log.read_text())) is None)
+    until(lambda: Process.of(int(log.read_text())).born is None)
 
 
 # ------------------------------------------------------------ several drivers

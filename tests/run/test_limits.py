@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazybo.run.limits import Limits, StopReason, check_count, describe_stop
+from lazybo.run.limits import Limits, StopReason, check_count
 from tests.run.strategies import NUMBERS
 
 
@@ -82,5 +82,5 @@ def test_the_codes_that_studies_keep_stay_and_have_words() -> None:
     codes = "target_reached timeout_reached no_improvement too_many_failures invalid_value no_first_value "
     codes += "callback_failed stop_called interrupted small_gain confirmed objective_has_bug"
     assert [str(reason) for reason in StopReason] == codes.split()
-    assert [describe_stop(code) for code in codes.split()] == [reason.description for reason in StopReason]
-    assert describe_stop("what an earlier version wrote") == "what an earlier version wrote"
+    assert [Limits.described(code) for code in codes.split()] == [reason.description for reason in StopReason]
+    assert Limits.described("what an earlier version wrote") == "what an earlier version wrote"

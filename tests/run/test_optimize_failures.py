@@ -20,9 +20,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from lazybo import Limits, RunFailed, Space, optimize
+from lazybo.run.arguments import known_results
 from lazybo.run.limits import STOPPED_KEY, StopReason
 from lazybo.run.trial import Trial
-from lazybo.run.warm_start import known_results
 
 SPACE = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 

@@ -12,13 +12,13 @@ from typing import Any
 import optuna
 import pytest
 
-from lazybo.run.channel import StudyReporter
 from lazybo.run.presence import HEARTBEAT_KEY, TIMEOUT, Drivers, born, heartbeat, machine, present
+from lazybo.run.reports import StudyReporter
 from lazybo.study import Store, open_storage
 
 PROGRAM = """
 import sys, time, optuna
-from lazybo.run.channel import StudyReporter
+from lazybo.run.reports import StudyReporter
 from lazybo.run.presence import present
 from lazybo.study import open_storage
 study = optuna.load_study(study_name="s", storage=open_storage(sys.argv[1]))

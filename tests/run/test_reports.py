@@ -15,7 +15,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
-from lazybo.run.channel import BatchedWriter, StudyReporter
+from lazybo.run.reports import BatchedWriter, StudyReporter
 from lazybo.study import open_storage
 
 

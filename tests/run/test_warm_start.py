@@ -9,7 +9,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from lazybo import Condition, Space
-from lazybo.run.warm_start import known_results
+from lazybo.run.arguments import known_results
 
 SPACE = Space(
     {

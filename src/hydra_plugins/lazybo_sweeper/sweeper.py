@@ -35,7 +35,7 @@ from optuna.trial import TrialState
 
 import lazybo
 from lazybo.hydra import VARIABLE
-from lazybo.run import RemoteTrial, Trial
+from lazybo.run import Trial
 
 # Launchers that run a job in this process, or elsewhere on this machine.
 HERE, LOCAL = ("BasicLauncher",), ("BasicLauncher", "JoblibLauncher", "LocalLauncher")
@@ -79,7 +79,6 @@ class _Space:
     fixed: Sequence[str]
 
     def overrides(self, params: Mapping[str, Any]) -> list[str]:
-        """The overrides of a job."""
         return [*self.fixed, *(f"{self.keys[name]}={value}" for name, value in params.items())]
 
     def examples(self) -> Iterator[dict[str, Any]]:
@@ -129,7 +128,6 @@ class LazySweeper(Sweeper):
     # ---------------------------------------------------------------- check
 
     def _space(self, arguments: Sequence[str]) -> _Space:
-        """The space, in the settings and on the command line."""
         parser = OverridesParser.create(config_loader=self._context.config_loader)
         overrides = parser.parse_overrides([*(f"{name}={text}" for name, text in self._params.items()), *arguments])
         last = {each.key_or_group: each for each in overrides}  # the command line comes last, and wins
@@ -146,7 +144,6 @@ class LazySweeper(Sweeper):
         )
 
     def _check(self) -> None:
-        """Raise what is wrong with the jobs or the folder. Nothing is left there."""
         if self._n_jobs > 1 and type(self._launcher).__name__ in HERE:
             raise ConfigCompositionException(
                 f"hydra.sweeper.n_jobs={self._n_jobs}, but the basic launcher runs one job at a time; use "
@@ -236,7 +233,7 @@ class LazySweeper(Sweeper):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         host = "127.0.0.1" if type(self._launcher).__name__ in LOCAL else socket.gethostname()
         contact = self._folder.absolute() / f".trial {trial.number}.json"
-        with RemoteTrial.offered(trial, host) as text:
+        with trial.offered(host) as text:
             try:
                 with self._writing():
                     contact.unlink(missing_ok=True)
@@ -265,7 +262,6 @@ class LazySweeper(Sweeper):
 
 
 def _low_of(distribution: BaseDistribution) -> float:
-    """The first value of a distribution, as a study stores it."""
     return 0.0 if isinstance(distribution, CategoricalDistribution) else float(distribution.low)  # type: ignore[attr-defined]
 
 
@@ -312,7 +308,6 @@ def _flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _text(override: Override) -> str:
-    """An override as the launcher takes it."""
     return f"{override.get_key_element()}={override.get_value_element_as_str()}"
 
 

@@ -49,7 +49,7 @@ from lazybo.cli.settings import (
 )
 from lazybo.core import checks, codec
 from lazybo.report import facts_of
-from lazybo.run import ByHand, Goals, Measurement, check_goals, check_initial, check_initial_feasible
+from lazybo.run import ByHand, Goals, Measurement, RunPlan
 from lazybo.search import Optimizer, Options
 from lazybo.space import Cells, Space
 from lazybo.study import (
@@ -232,7 +232,7 @@ def _stored_goals(study: Study, cost: str | None) -> Goals:
     with codec.readable(of_study(RUN_KEY, study.study_name), REMEDY):
         bounds = parse_constraints(run.constraints if run else ())
     names, directions = study.metric_names, directions_of(study)
-    goals = check_goals(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
+    goals = Goals.of(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
     return replace(goals, cost=None if cost == SECONDS else cost)
 
 
@@ -259,8 +259,8 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     space = space_in(settings)
     goals, place = goals_of(settings, is_program=False), settings["storage"]
     _, options = Options(seed=0, **options_in(settings, goals, place, name or DEFAULT_NAME)).joined(space)
-    initial = check_initial(settings.get("initial", []), space)
-    check_initial_feasible(initial, Optimizer.with_options(space, goals.directions, options))
+    optimizer = Optimizer.with_options(space, goals.directions, options)
+    initial = RunPlan.check_initial(settings.get("initial", []), space, optimizer)
     storage = open_checked(place)
     names = [found.study_name for found in storage.get_all_studies()]
     name = name or (names[0] if len(names) == 1 else DEFAULT_NAME)

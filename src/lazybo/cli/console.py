@@ -25,7 +25,6 @@ from tqdm import tqdm
 from typer.core import TyperCommand, TyperGroup
 
 from lazybo.core import texts
-from lazybo.run import is_failed_trial
 
 # Exit codes that scripts can use.
 FAILED = 1
@@ -148,7 +147,7 @@ class _Lines(logging.Handler):
     """Log records as lines that do not tear a progress bar. Trials that failed have lines of their own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if is_failed_trial(record):
+        if record.name == "lazybo.failures":
             return
         first, *others = record.getMessage().splitlines() or [""]
         say(f"lazybo: {first}")

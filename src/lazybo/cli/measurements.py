@@ -9,7 +9,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.run import TOLD, ByHand, Goals, Measurement
+from lazybo.run import ByHand, Goals, Measurement
 from lazybo.space import Cells
 from lazybo.study import Store, as_given
 
@@ -226,7 +226,7 @@ class _Table:
             return Step("added", partial(self._by_hand.add, params, measured))
         self._left.remove(same)
         told = partial(self._by_hand.tell, same.number, measured)
-        return _nothing("unchanged") if same.state in TOLD else Step("told", told, same.number)
+        return _nothing("unchanged") if self._by_hand.was_told(same) else Step("told", told, same.number)
 
     def _parameter_columns(self, cells: Mapping[str, Any]) -> dict[str, str]:
         """The columns of the parameters. A column with the name of an objective belongs to the objective."""
@@ -258,7 +258,7 @@ class _Table:
                 f"trial {number} has the parameters {trial.params}, not {dict(params)}; leave its number empty to "
                 "record an experiment of its own"
             )
-        if trial.state not in TOLD:
+        if not self._by_hand.was_told(trial):
             self._by_hand.pending_trial(number)
             self._by_hand.result(measured)
             return Step("told", partial(self._by_hand.tell, number, measured), number)
@@ -273,7 +273,8 @@ class _Table:
         """Whether a trial has these parameters, and is pending or has these values."""
         if as_given(trial.params, self._space.distributions) != params:
             return False
-        return trial.state == TrialState.RUNNING or (trial.state in TOLD and self._by_hand.says(trial, measured))
+        was_told = self._by_hand.was_told(trial)
+        return trial.state == TrialState.RUNNING or (was_told and self._by_hand.says(trial, measured))
 
     def _measured(self, cells: Mapping[str, Any]) -> Measurement | None:
         """What a row without its parameters has measured; None if it has no value yet."""

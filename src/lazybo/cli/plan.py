@@ -15,18 +15,8 @@ from optuna.study import Study
 from lazybo.cli.parameters import Requirement, examples, requirement_of, space_in
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, check_texts
 from lazybo.core import Direction, codec
-from lazybo.programs import Program, Reading, nearest
-from lazybo.run import (
-    ADDRESSES,
-    CLUSTERS,
-    LOCAL,
-    Goals,
-    Limits,
-    check_goals,
-    check_initial,
-    check_initial_feasible,
-    check_pruner,
-)
+from lazybo.programs import Program, Reading
+from lazybo.run import Goals, Limits, RunPlan
 from lazybo.search import Optimizer
 from lazybo.space import Space
 from lazybo.study import DEFAULT_NAME, Definition, LazyPruner, LazySampler, Store, of_study, read_earlier
@@ -72,7 +62,7 @@ class Plan:
     @property
     def on_a_cluster(self) -> bool:
         """Whether evaluations may run on other machines."""
-        return self.executor is not None and self.executor.startswith(CLUSTERS)
+        return self.executor is not None and RunPlan.is_elsewhere(self.executor)
 
 
 def make_plan(settings: Settings) -> Plan:
@@ -96,11 +86,10 @@ def make_plan(settings: Settings) -> Plan:
         executor=_executor(settings, is_program=is_program),
         checkpoints=_checkpoints(settings, program, output),
         pruner=_pruner(settings, goals),
-        initial=check_initial(settings.get("initial", []), space),
+        initial=RunPlan.check_initial(settings.get("initial", []), space, Optimizer(space, seed=0)),
         sampler=LazySampler(**options_in(settings, goals, storage, study)),
         limits=_limits(settings, goals, is_program=is_program),
     )
-    check_initial_feasible(plan.initial, Optimizer(space, seed=0))
     if program is None:
         for key in ("value_file", "value_key", "value_regex"):
             if settings.get(key) is not None:
@@ -144,7 +133,7 @@ def _pruner(settings: Settings, goals: Goals) -> BasePruner:
     """The pruner. With several objectives the rules of Optuna are rejected: they compare one objective only."""
     name = settings.get("pruner", "lazy")
     pruner = LazyPruner(settings.get("steps")) if name == "lazy" else PRUNERS[name]()
-    check_pruner(pruner, goals)
+    goals.check_pruner(pruner)
     return pruner
 
 
@@ -232,7 +221,7 @@ def in_stored_order(settings: Settings, study: Study) -> Settings | None:
 def goals_of(settings: Settings, *, is_program: bool) -> Goals:
     """What the settings say is optimised."""
     directions = objectives_of(settings, is_program=is_program)
-    return check_goals(directions, parse_constraints(settings.get("constraints", [])))
+    return Goals.of(directions, parse_constraints(settings.get("constraints", [])))
 
 
 def default_output(storage: str, study: str) -> str:
@@ -275,12 +264,8 @@ def _executor(settings: Settings, *, is_program: bool) -> str | None:
     if executor is None:
         # A thread that waits for a program costs nothing. A timeout can stop a Python function only with its process.
         return "threads" if is_program else "processes" if "trial_timeout" in settings else None
-    known, addresses = (*LOCAL, *CLUSTERS), " or ".join(f"{each}host:port" for each in ADDRESSES)
-    if executor in known or executor.startswith(ADDRESSES):
-        return executor
-    raise ValueError(
-        f"executor must be one of {', '.join(known)}, {addresses}, not {executor!r}" + nearest(executor, known)
-    )
+    RunPlan.is_elsewhere(executor)  # raises a ValueError if there is no such executor
+    return executor
 
 
 def _limits(settings: Settings, goals: Goals, *, is_program: bool) -> Limits:

@@ -23,7 +23,7 @@ from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
 from lazybo.core import checks, codec, texts
 from lazybo.programs import nearest
-from lazybo.run import Limits, parse_devices
+from lazybo.run import Limits
 from lazybo.search import Options
 from lazybo.study import database_url, open_storage
 
@@ -164,6 +164,12 @@ def _described(setting: Setting, about: Mapping[str, Any], check: Check | None) 
     return replace(setting, help=about["help"], metavar=about.get("metavar") or None, check=own_check)
 
 
+def _devices(given: Any) -> list[Any]:
+    from lazybo.run import RunPlan  # imports the optimiser
+
+    return RunPlan.parsed_devices(given)
+
+
 SETTINGS = (
     Setting("command", Kind(list | str, "a list of strings, or one string", None)),
     Setting("objective", Kind(str, 'a string such as "module:function"', None)),
@@ -274,7 +280,7 @@ SETTINGS = (
         "in the command are its own (default for --parallel: as many).",
         WHERE,
         "0,1",
-        lambda _, value: parse_devices(value),
+        lambda _, value: _devices(value),
     ),
     Setting("storage", TEXT, f"An SQLite file or a URL (default: {DEFAULT_STORAGE}).", KEPT),
     Setting("study", TEXT, "The study's name (default: the name of the TOML file, or lazybo).", KEPT),

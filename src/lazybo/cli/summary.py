@@ -16,8 +16,8 @@ from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY
 from lazybo.core import texts
 from lazybo.programs import command_line
 from lazybo.report import Advice, Facts
-from lazybo.run import DEVICE, STOPPED_KEY, describe_stop
-from lazybo.study import REPEAT_KEY, Replayed, Store, measured_constraints, metrics_of, structured, violates
+from lazybo.run import Limits
+from lazybo.study import REPEAT_KEY, Replayed, measured_constraints, metrics_of, structured, violates
 
 COLOURS = {
     "complete": "green",
@@ -81,13 +81,13 @@ def details(facts: Facts) -> Record:
                 "number": t.number,
                 "since": t.datetime_start and t.datetime_start.isoformat(sep=" ", timespec="seconds"),
                 "params": t.params,
-                **({DEVICE: t.user_attrs[DEVICE]} if DEVICE in t.user_attrs else {}),
+                **({"device": device} if (device := t.user_attrs.get("device")) else {}),
             }
             for t in facts.trials
             if t.state == TrialState.RUNNING
         ],
-        "devices": dict(Counter(str(t.user_attrs[DEVICE]) for t in facts.trials if DEVICE in t.user_attrs)),
-        "stopped": Store(study).attributes().get(STOPPED_KEY),
+        "devices": dict(Counter(str(device) for t in facts.trials if (device := t.user_attrs.get("device")))),
+        "stopped": Limits.reason_of(study),
         "command": study.user_attrs.get(COMMAND_KEY),
         "objective": study.user_attrs.get(OBJECTIVE_KEY),
     }
@@ -142,7 +142,7 @@ def trial_record(facts: Facts, trial: FrozenTrial) -> Record:
         "params": trial.params,
         **({"structures": structures} if (structures := _structures_of(facts.study, trial)) else {}),
         "metrics": metrics_of(trial),
-        **({DEVICE: trial.user_attrs[DEVICE]} if DEVICE in trial.user_attrs else {}),
+        **({"device": device} if (device := trial.user_attrs.get("device")) else {}),
         "output": trial.user_attrs.get("output"),
         "command": _command_of(facts.study, trial),
     }
@@ -269,7 +269,7 @@ def _print_progress(record: Record) -> None:
     if record["last_activity"]:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
-        console.line(f"the last run ended early: {describe_stop(record['stopped'])}", style="yellow")
+        console.line(f"the last run ended early: {Limits.described(record['stopped'])}", style="yellow")
     if record["devices"]:
         shares = _first(f"{device}: {count}" for device, count in sorted(record["devices"].items()))
         console.line(f"trials by device: {shares}", style="dim")
@@ -335,7 +335,7 @@ def _failure_line(row: Record) -> str:
 
 def _running_line(row: Record) -> str:
     params = " ".join(f"{name}={console.short(value)}" for name, value in row["params"].items())
-    device = f"on device {row[DEVICE]}  " if DEVICE in row else ""
+    device = f"on device {row['device']}  " if "device" in row else ""
     return f"trial {row['number']} since {row['since']}  {device}{params}"
 
 

@@ -30,7 +30,7 @@ from lazybo.cli.settings import open_checked
 from lazybo.core import texts
 from lazybo.programs import why_no_value
 from lazybo.report import reason_of
-from lazybo.run import STOPPED_KEY, NothingCompleted, StopReason, Tally, optimize, shows_bar
+from lazybo.run import Goals, Limits, RunFailed, optimize
 from lazybo.study import (
     REMEDY,
     REPEAT_KEY,
@@ -54,9 +54,9 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         plan = _as_stored(plan) if plan.goals.several else plan
         settings = plan.settings
         program = plan.program
-        objective = load(settings["objective"], by_value=plan.on_a_cluster) if program is None else program.call()
+        objective = load(settings["objective"], by_value=plan.on_a_cluster) if program is None else program
         study, new = _open(plan, force=force)
-    lines = LogLines(study, only_failures=not progress or shows_bar())
+    lines = LogLines(study, plan.goals, only_failures=not progress or texts.shows_bar())
     first = FirstValue(study)
     stops_early = program is not None and "max_failures" not in settings
     try:
@@ -79,14 +79,14 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
                 max_steps=settings.get("steps"),
                 checkpoints=plan.checkpoints,
                 callbacks=[lines, first] if stops_early else [lines],
-                progress=progress and shows_bar(),  # otherwise each trial has a line
+                progress=progress and texts.shows_bar(),  # otherwise each trial has a line
                 n_trials=_trials_with_failures(study, settings.get("trials")),
             )
     except KeyboardInterrupt:
         return study, console.INTERRUPTED
-    except NothingCompleted:
-        return study, console.FAILED  # the summary says so
     except Exception as error:
+        if isinstance(error, RunFailed) and error.nothing_completed:
+            return study, console.FAILED  # the summary says so
         begun = lines.begun(study)
         if new and not Store(study).trials():
             # For example, the cluster cannot be reached: a call that ran nothing leaves no study behind.
@@ -96,7 +96,7 @@ def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
         if program is not None:
             program.end()
     if first.missing:
-        Store(study).set_attributes({STOPPED_KEY: StopReason.NO_FIRST_VALUE.value})
+        Limits.keep_reason(study, "no_first_value")
         *said, advice = first.missing
         for line in said:
             console.say(line)
@@ -279,9 +279,9 @@ def _is_unwinding(error: BaseException | None) -> bool:
 class LogLines:
     """A callback that prints how each trial ended and the best value. A repeated reason is shortened."""
 
-    def __init__(self, study: Study, *, only_failures: bool) -> None:
+    def __init__(self, study: Study, goals: Goals, *, only_failures: bool) -> None:
         self._names = names_of(study)
-        self._tally = Tally(*(each.name.lower() for each in study.directions))
+        self._tally = goals.tally()
         self._only_failures = only_failures
         self._best: FrozenTrial | None = None
         self._failed = 0

@@ -1,9 +1,13 @@
 """Text from outside (programs, storages, users), made safe for a terminal, a log, a picture or a notebook."""
 
+import difflib
 import html
+import os
 import re
+import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 # Colours and other attributes of text, which many programs print.
@@ -55,6 +59,12 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def nearest(name: str, known: Collection[str]) -> str:
+    """A hint with the most similar known name, or an empty text."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
 def counted(count: int, what: str) -> str:
     """For example "1 trial" or "3 trials"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
@@ -95,3 +105,16 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], no
 
 def _cell(value: Any) -> str:
     return html.escape(shown(value))
+
+
+def shows_bar() -> bool:
+    """Whether a bar of progress can be drawn: in a notebook, or on a terminal that has a width."""
+    with suppress(OSError, ValueError, AttributeError):  # standard error may be a file, or anything else
+        return in_notebook() or os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    return False
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook (Jupyter, VS Code, Colab)."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None

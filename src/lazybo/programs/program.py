@@ -24,9 +24,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from optuna.exceptions import TrialPruned
 from optuna.trial import FrozenTrial
@@ -34,7 +34,7 @@ from optuna.trial import FrozenTrial
 from lazybo.core import codec, texts
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
-from lazybo.run import Call, Claim, EvaluationFailed, Given, Process, Trial, TrialPaused, born
+from lazybo.run import EvaluationFailed, Process, Trial
 from lazybo.study import failure_of
 
 # Seconds between SIGTERM and SIGKILL; a program with a checkpoint needs time to write it.
@@ -71,6 +71,8 @@ class Program:
     timeout: float | None = None
     grace: float | None = None
     steps: int | None = None
+    # For `lazybo.optimize`: a program owns its device as long as it runs.
+    claims_device: ClassVar[bool] = True
     # The identity of the run, which copies in threads and workers share.
     run: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
@@ -118,11 +120,6 @@ class Program:
         if several and not placeholders.names(path):
             raise ValueError(f"trials that run at the same time need a value file each, for example {path}.{{trial}}")
 
-    def call(self) -> Call:
-        """How this objective is called."""
-        given = {"trial": Given.TRIAL, **({"checkpoint": Given.CHECKPOINT} if self.takes_checkpoint else {})}
-        return Call(self, keywords=given, claims=True)
-
     def end(self) -> None:
         """Stop all programs of this run in this process. No more are started, not even by threads that are left."""
         with _lock:
@@ -136,17 +133,22 @@ class Program:
         folder = self._new_folder(trial.number)
         trial.set_user_attr("output", str(folder))
         with trial.owning() as claim:
-            return self._evaluate(trial, folder, checkpoint, claim)
+            values = {**trial.params, "trial": trial.number, "folder": str(folder)}
+            if trial.device is not None:
+                values.update(device=trial.device, slot=trial.slot)
+            if checkpoint is not None:
+                values[placeholders.CHECKPOINT] = str(checkpoint)
+            argv, value_file = placeholders.fill(self.command, values), folder / "value"
+            if self.value_file:
+                value_file = self.cwd / placeholders.fill_one(self.value_file, values)
+            (folder / "command").write_text(shlex.join(argv) + "\n")
+            environment = self._environment(trial, folder, value_file, checkpoint) | claim.environment
+            before = _stamp(value_file)
+            last = self._run(argv, folder, environment, trial, claim.files)
+            return self._result(last, trial, folder, value_file, written=_stamp(value_file) != before)
 
-    def _evaluate(self, trial: Trial, folder: Path, checkpoint: Path | None, claim: Claim | None) -> dict[str, Any]:
-        values = {**trial.params, "trial": trial.number, "folder": str(folder)}
-        if claim is not None:
-            values.update(device=claim.device, slot=claim.slot)
-        if checkpoint is not None:
-            values[placeholders.CHECKPOINT] = str(checkpoint)
-        argv = placeholders.fill(self.command, values)
-        value_file = self.cwd / placeholders.fill_one(self.value_file, values) if self.value_file else folder / "value"
-        (folder / "command").write_text(shlex.join(argv) + "\n")
+    def _environment(self, trial: Trial, folder: Path, value_file: Path, checkpoint: Path | None) -> dict[str, str]:
+        """What a program finds in its environment; the parameters are in a file, too."""
         params = json.dumps(trial.params, default=lambda value: value.to_plain())  # a graph is no type of JSON
         (folder / "params.json").write_text(params + "\n")
         environment = {
@@ -158,13 +160,17 @@ class Program:
             "LAZYBO_STUDY": self.study,
             "LAZYBO_OUTPUT": str(folder),
         }
-        if claim is not None:
-            environment |= {**claim.environment, "LAZYBO_DEVICE": claim.device, "LAZYBO_SLOT": str(claim.slot)}
+        if trial.device is not None:
+            environment |= {"LAZYBO_DEVICE": trial.device, "LAZYBO_SLOT": str(trial.slot)}
         if checkpoint is not None:
             environment["LAZYBO_CHECKPOINT"] = str(checkpoint)
-        before = _stamp(value_file)
-        result = self._run(argv, folder, environment, trial, () if claim is None else claim.files)
-        if _stamp(value_file) != before:
+        return environment
+
+    def _result(
+        self, result: Value | None, trial: Trial, folder: Path, value_file: Path, *, written: bool
+    ) -> dict[str, Any]:
+        """The value and the metrics: from the file if it was written, or else the last on standard output."""
+        if written:
             result = self._read(value_file)
         elif self.value_file:
             raise _no_value(f"it did not write {value_file}")
@@ -187,7 +193,6 @@ class Program:
         return found
 
     def _why_no_value(self, stdout: Path) -> EvaluationFailed:
-        """Why no value was found in the output."""
         lines, stderr = _tail(stdout, MAX_LINE).splitlines(), stdout.with_name("stderr")
         if self.reading.value_in(_tail(stderr, MAX_LINE)) is not None:
             return _no_value(ON_STDERR, stderr)
@@ -215,7 +220,6 @@ class Program:
     def _run(
         self, argv: list[str], folder: Path, environment: dict[str, str], trial: Trial, files: Collection[int]
     ) -> Value | None:
-        """Run to the end and return the last value on standard output. The program inherits ``files``."""
         with (folder / "stdout").open("wb", buffering=0) as kept, (folder / "stderr").open("wb") as stderr:
             try:
                 process = start(
@@ -225,7 +229,7 @@ class Program:
                 raise EvaluationFailed(f"it could not be started: {error.strerror}: {error.filename}") from None
             try:
                 result = self._follow(process, kept, trial)
-            except (TrialPruned, TrialPaused):
+            except TrialPruned:
                 release(process)  # it had its grace period
                 raise
             except BaseException:
@@ -265,11 +269,10 @@ class Program:
             read(line)
         if watch.stopping and not (process.poll() == 0 and self._is_last(last)):
             finite = last.step is not None and math.isfinite(last.step.value)
-            raise TrialPaused if self._continues and finite else TrialPruned
+            raise trial.stopped(continues=self._continues and finite)
         return last.value
 
     def _is_last(self, last: Last) -> bool:
-        """Whether the program has reported its last step."""
         return self.steps is not None and last.step is not None and last.step.step >= self.steps
 
     @property
@@ -344,7 +347,6 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _kind_of(mode: int) -> str:
-    """The kind of a path that is not a regular file, for messages."""
     kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
     return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
 
@@ -374,7 +376,6 @@ def _no_value(reason: str, where: object = "") -> EvaluationFailed:
 
 
 def _last_error(path: Path) -> tuple[str, Path]:
-    """The last line on standard error, and where to find the rest."""
     lines = _tail(path, LAST_BYTES).decode(errors="replace").strip().splitlines()
     return (f": {lines[-1].strip()[:300]}", path) if lines else ("", path.parent)
 
@@ -439,9 +440,8 @@ def start(
         )
         _live[process] = run
     try:
-        parent = Process.this()
-        record = {"machine": parent.machine, "pid": process.pid, "born": born(process.pid)}
-        record |= {"parent": parent.pid, "parent_born": parent.born}
+        parent = Process.of(os.getpid())
+        record = asdict(Process.of(process.pid)) | {"parent": parent.pid, "parent_born": parent.born}
         (folder / _PROCESS_FILE).write_text(json.dumps(record))
     except BaseException:  # for example, the disk is full: nobody would follow the program
         assert process.stdout is not None, "it is a pipe"
@@ -493,7 +493,6 @@ def end_survivor(folder: Path, grace: float = GRACE) -> bool:
 
 
 def _wait(grace: float, condition: Callable[[], bool]) -> None:
-    """Wait while the condition holds, at most ``grace`` seconds."""
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline and condition():
         time.sleep(POLL / 10)

@@ -229,6 +229,11 @@ class ByHand:
         close = np.allclose(given[numeric], known[numeric], rtol=0, atol=ROUNDING, equal_nan=True)
         return bool(close and np.array_equal(given[~numeric], known[~numeric], equal_nan=True))
 
+    @staticmethod
+    def was_told(trial: FrozenTrial) -> bool:
+        """Whether the result of a trial is known."""
+        return trial.state in TOLD
+
     def result(self, measured: Measurement) -> Result:
         """The record of a measurement; raises a ValueError if something is missing or wrong."""
         system: dict[str, Any] = {}

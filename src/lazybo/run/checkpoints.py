@@ -219,7 +219,6 @@ class Checkpoint:
         _logger.warning(f"trial {self._number}: {text}")
 
     def _drop_copies(self, but: str | None) -> None:
-        """Remove all copies but one: older ones, and leftovers of kills and failures."""
         for folder in _copies(self._place):
             if folder.name != but:
                 _remove(folder)
@@ -236,9 +235,8 @@ class Checkpoint:
     # ----------------------------------------------------------------- owner
 
     def _note_owner(self) -> bool:
-        """Write that this process runs the trial; returns whether that was possible."""
         try:
-            _replace(self._place / OWNER, {**asdict(Process.this()), "token": self._token})
+            _replace(self._place / OWNER, {**asdict(Process.of(os.getpid())), "token": self._token})
         except OSError as error:
             self._say(f"{self._place / OWNER} cannot be written: {_described(error)}")
             return False
@@ -316,7 +314,10 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
     if given is None and not isinstance(known, str | None):
         where = of_study(CHECKPOINTS_KEY, study.study_name)
         raise ValueError(f"{where} must be a path, not {checks.shortened(known)}; give the folder: checkpoints=")
-    root = (Path(given).expanduser() if given is not None else Path(known or _default_root(store))).absolute()
+    name = re.sub(r"[^\w.-]", "_", study.study_name)
+    beside = store.file
+    default = Path(f"{name}-checkpoints") if beside is None else beside.with_name(f"{beside.stem}-{name}-checkpoints")
+    root = Path(given or known or default).expanduser().absolute()
     try:
         root.mkdir(parents=True, exist_ok=True)
         wrong = "" if os.access(root, os.W_OK | os.X_OK) else "written to: it is read-only"
@@ -327,12 +328,6 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
     if str(root) != known:
         store.set_attributes({CHECKPOINTS_KEY: str(root)})
     return root
-
-
-def _default_root(store: Store) -> Path:
-    name = re.sub(r"[^\w.-]", "_", store.study.study_name)
-    path = store.file
-    return Path(f"{name}-checkpoints") if path is None else path.with_name(f"{path.stem}-{name}-checkpoints")
 
 
 def _copies(place: Path) -> list[Path]:
@@ -375,7 +370,6 @@ def _stamp(folder: Path) -> Stamp:
 
 
 def _digest(path: Path) -> bytes:
-    """A digest of a file; empty if it is not a file."""
     try:
         if stat.S_ISREG(path.lstat().st_mode):
             with path.open("rb") as file:
@@ -476,5 +470,4 @@ def _remove(path: Path) -> None:
 
 
 def _described(error: OSError) -> str:
-    """What went wrong, and with which file."""
     return f"{error.strerror or error} ({error.filename})" if error.filename else str(error.strerror or error)

@@ -35,16 +35,16 @@ SEPARATORS = ",+ {}"
 
 @dataclass(frozen=True)
 class Claim:
-    """An entry that an evaluation owns. ``files`` keep it owned in child processes that inherit them."""
+    """What an evaluation owns; nothing by default. ``files`` keep it owned in child processes that inherit them."""
 
-    slot: int
-    device: str
+    slot: int = 0
+    device: str = ""
     files: tuple[int, ...] = ()
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that show a process only these devices."""
-        return dict.fromkeys(VARIABLES, self.device)
+        return dict.fromkeys(VARIABLES, self.device) if self.device else {}
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,6 @@ class Devices:
 
 
 class _Worker:
-    """The entry that this process keeps."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entry: tuple[str, ...] | None = None
@@ -210,7 +208,7 @@ def check_devices(devices: object) -> Devices | None:
     return Devices(tuple(_entry(each) for each in devices))
 
 
-def parse_devices(given: Any) -> list[Any]:
+def parsed_devices(given: Any) -> list[Any]:
     """Devices as the command takes them: a list, or text such as ``0,1`` or ``0+1,2+3``."""
     entries = [each.split("+") for each in given.split(",")] if isinstance(given, str) else given
     check_devices(entries)

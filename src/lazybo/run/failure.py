@@ -1,15 +1,12 @@
 """Errors of a run, which say where the recorded trials are and how to resume; and the log of failed trials."""
 
 import builtins
-import logging
 from contextlib import suppress
 from typing import Any
 
 from optuna.study import Study
 
 from lazybo.study import Store
-
-_logger = logging.getLogger("lazybo")
 
 
 class RunFailed(RuntimeError):
@@ -19,6 +16,7 @@ class RunFailed(RuntimeError):
     """
 
     study: Study
+    nothing_completed = False  # whether the run is over, and all trials of the study have failed
 
 
 class InvalidValue(RunFailed, TypeError):
@@ -27,6 +25,8 @@ class InvalidValue(RunFailed, TypeError):
 
 class NothingCompleted(RunFailed):
     """The run is over, and all trials of the study have failed."""
+
+    nothing_completed = True
 
 
 class RemoteTraceback(Exception):
@@ -65,13 +65,3 @@ def how_to_resume(study: Study) -> str:
         return "The finished trials are in error.study."
     where = f"The study {study.study_name!r} in {store.name}"
     return f"{where} keeps the finished trials; make the same call again to resume."
-
-
-def log_failed_trial(number: int, params: dict[str, Any], reason: str) -> None:
-    """Warn of a trial that failed."""
-    _logger.warning(f"trial {number} failed with {params}: {reason}", extra={"lazybo_failed_trial": number})
-
-
-def is_failed_trial(record: logging.LogRecord) -> bool:
-    """Whether a log record is from `log_failed_trial`."""
-    return hasattr(record, "lazybo_failed_trial")

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import checks, codec
 from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
+from lazybo.run.goals import Goals
 from lazybo.study import REPEAT_KEY, Result, Store, is_paused, measured_constraints, of_study, seconds_of, violates
 
 if TYPE_CHECKING:
@@ -100,6 +101,21 @@ class Limits:
         for each in fields(self):
             object.__setattr__(self, each.name, each.metadata["check"](getattr(self, each.name)))
 
+    @staticmethod
+    def reason_of(study: Study) -> Any:
+        """The code of why the last run of a study started no more trials; None if it had all of them."""
+        return Store(study).attributes().get(STOPPED_KEY)
+
+    @staticmethod
+    def keep_reason(study: Study, code: str | None) -> None:
+        """Keep the code of why a run starts no more trials with its study."""
+        Store(study).set_attributes({STOPPED_KEY: None if code is None else str(code)})
+
+    @staticmethod
+    def described(code: str) -> str:
+        """The code of a reason in words. Earlier versions stored the words themselves."""
+        return next((reason.description for reason in StopReason if reason == code), str(code))
+
     def check_ends(self, n_trials: int | None) -> None:
         """Raise a ValueError unless a limit can end the run, and its search before the final check."""
         ends_search = not (n_trials is self.patience is self.target_value is self.min_gain is None)
@@ -153,86 +169,7 @@ class StopReason(StrEnum):
 ENDS_SEARCH = frozenset({StopReason.TARGET, StopReason.PATIENCE, StopReason.GAIN})
 
 
-def describe_stop(code: str) -> str:
-    """The description of a stored `StopReason`. Earlier versions stored the description itself."""
-    return next((reason.description for reason in StopReason if reason == code), str(code))
-
-
 # ------------------------------------------------------------------------ counts
-
-
-class Tally:
-    """What the limits are compared with, counted over the trials of a study. Only feasible trials can be the best.
-
-    With several objectives, a trial is better if it changes the front.
-    """
-
-    def __init__(self, *directions: str) -> None:
-        self.failed = 0
-        self.succeeded = 0  # trials that have a value, or were pruned or paused
-        self.failed_in_a_row = 0
-        self.infeasible = 0
-        self.since_best = 0  # trials since the last improvement
-        self.completed = 0
-        self._signs = [-1.0 if each == "maximize" else 1.0 for each in directions]
-        self._front: list[tuple[float, ...]] = []  # small is good
-        self._different: set[tuple[float, ...]] = set()  # at most two of the results
-
-    @property
-    def best(self) -> float | None:
-        """The best value so far, if there is one objective."""
-        return self._signs[0] * self._front[0][0] if self._front and len(self._signs) == 1 else None
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether all trials that completed have the same result."""
-        return len(self._different) == 1
-
-    @property
-    def front(self) -> int:
-        """How many trials are on the front, if there are several objectives."""
-        return len(self._front) if len(self._signs) > 1 else 0
-
-    def count(
-        self, state: TrialState, values: Sequence[float] | None, *, feasible: bool = True, repeat: bool = False
-    ) -> None:
-        """Add a trial that ended. A repeat is no part of the search: target and patience ignore it."""
-        failed = state == TrialState.FAIL
-        self.failed += failed
-        self.succeeded += not failed
-        self.failed_in_a_row = self.failed_in_a_row + 1 if failed else 0
-        complete = state == TrialState.COMPLETE and values is not None
-        self.completed += complete
-        if complete and len(self._different) < 2:
-            self._different.add(tuple(values or ()))
-        self.infeasible += complete and not feasible
-        if repeat:
-            return
-        better = complete and feasible and self._add(values or ())
-        self.since_best = 0 if better else self.since_best + 1
-
-    def count_paused(self) -> None:
-        """Add a trial that was paused: no failure, and no improvement once there is something to improve on."""
-        self.succeeded += 1
-        self.since_best += bool(self._front)
-
-    def _add(self, values: Sequence[float]) -> bool:
-        """Add a trial to the front, unless one there is at least as good in all objectives."""
-        new = tuple(sign * value for sign, value in zip(self._signs, values, strict=True))
-        if any(all(a <= b for a, b in zip(old, new, strict=True)) for old in self._front):
-            return False
-        self._front = [old for old in self._front if not all(a <= b for a, b in zip(new, old, strict=True))]
-        self._front.append(new)
-        return True
-
-    def reached(self, limits: Limits, elapsed: float) -> StopReason | None:
-        """The limit that was reached after ``elapsed`` seconds, if any."""
-        target = limits.target_value
-        if target is not None and self._front and self._front[0][0] <= self._signs[0] * target:
-            return StopReason.TARGET
-        if elapsed >= or_inf(limits.timeout):
-            return StopReason.TIMEOUT
-        return StopReason.PATIENCE if self.since_best >= or_inf(limits.patience) else None
 
 
 class Budget:
@@ -329,9 +266,9 @@ class GainLimit:
 class Stopping:
     """Why a run starts no more trials, and the error that it ends with; both None while it continues."""
 
-    def __init__(self, study: Study, limits: Limits, *directions: str) -> None:
+    def __init__(self, study: Study, limits: Limits, goals: Goals) -> None:
         self.search_ended: StopReason | None = None  # why the run is in its final check
-        self.tally = Tally(*directions)
+        self.tally = goals.tally()
         self.started = time.monotonic()
         self._study, self._limits = study, limits
         self._reason: StopReason | None = None
@@ -407,7 +344,6 @@ class Stopping:
 
     @property
     def _may_fail(self) -> bool:
-        """Whether failures may end the run."""
         return self._limits.max_failures is not None
 
     def _withdraw_bug(self) -> None:
@@ -433,9 +369,12 @@ class Stopping:
     def check(self) -> None:
         """Stop if a limit was reached."""
         elapsed = time.monotonic() - self.started
-        reason = self.tally.reached(self._limits, elapsed)
-        if reason is not None:
-            self.end_search(reason)
+        if self.tally.reaches(self._limits.target_value):
+            self.end_search(StopReason.TARGET)
+        elif elapsed >= or_inf(self._limits.timeout):
+            self.end_search(StopReason.TIMEOUT)
+        elif self.tally.since_best >= or_inf(self._limits.patience):
+            self.end_search(StopReason.PATIENCE)
         if self.search_ended is not None and elapsed >= or_inf(self._limits.timeout):
             self.stop(StopReason.TIMEOUT)
 

@@ -8,7 +8,6 @@ what running trials had reported at each proposal, and on its seed.
 
 import logging
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,15 +22,16 @@ from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
 from lazybo.core import texts
-from lazybo.run.channel import StudyReporter
+from lazybo.run.channel import Reporter
 from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
-from lazybo.run.failure import InvalidValue, how_to_resume, log_failed_trial
-from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, Tally, or_inf
+from lazybo.run.failure import InvalidValue, how_to_resume
+from lazybo.run.goals import Tally
+from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.run.next_trial import Bracket, TrialSource, bracket_for
 from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
+from lazybo.run.reports import StudyReporter
 from lazybo.run.shared_study import Orphans, SharedStudy
-from lazybo.run.trial import Reporter
 from lazybo.run.worker import Outcome
 from lazybo.study import (
     FAILURE_KEY,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from lazybo.study import StudyModel
 
 _logger = logging.getLogger("lazybo")
+_failures = logging.getLogger("lazybo.failures")  # the command has lines of its own for failed trials
 
 # Seconds between two reads of the study while only other processes run evaluations; they double from the first on.
 FIRST_WAIT, LAST_WAIT = 0.02, 1.0
@@ -74,7 +75,7 @@ class Driver:
         self.study, self.model, self.engine, self._options, self._name = study, model, engine, options, name
         self._store = Store(study)
         limits = options.limits
-        self.stopping = Stopping(study, limits, *model.optimizer.directions)
+        self.stopping = Stopping(study, limits, options.goals)
         self._ledger = open_ledger(study, model.space.distributions, name)
         has_checkpoints = options.steps.checkpoints is not None
         orphans = Orphans(study, self._ledger, name, limits.retries, checkpoints=has_checkpoints)
@@ -151,7 +152,6 @@ class Driver:
         return True
 
     def _fill(self) -> None:
-        """Give every free worker a task."""
         if self._options.synchronous and self._open.are_running:
             return
         while self._open.free_workers > 0:
@@ -208,6 +208,13 @@ class Driver:
         self._shared.finished += 1
         self._shared.searched += not entry.repeat
         self._log(entry, outcome)
+        self._count(entry, outcome, result)
+        self._call_back(entry)
+        if self._source.has_proposal and not self._open.has_tasks:
+            self._fill()  # the worker need not wait until the optimiser has learned
+        self.model.settle(_frozen(entry, result, intermediate))
+
+    def _count(self, entry: Entry, outcome: Outcome, result: Result) -> None:
         if outcome.state == "invalid":
             error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
             self.stopping.stop(StopReason.INVALID_VALUE, error)
@@ -215,15 +222,11 @@ class Driver:
         if self.stopping.tally.is_constant and self.stopping.tally.completed == EQUAL_RESULTS:
             _logger.warning(f"the first {EQUAL_RESULTS} results are all {_shown(result)}: is this the right metric?")
         self._budget.count(outcome.seconds)
-        self._call_back(entry)
-        if self._source.has_proposal and not self._open.has_tasks:
-            self._fill()  # the worker need not wait until the optimiser has learned
-        self.model.settle(_frozen(entry, result, intermediate))
 
     def _log(self, entry: Entry, outcome: Outcome) -> None:
         """Log a failed trial, the traceback of the first exception of each class, and metrics that were dropped."""
         if outcome.state in ("failed", "invalid"):
-            log_failed_trial(entry.number, entry.params, outcome.reason)
+            _failures.warning(f"trial {entry.number} failed with {entry.params}: {outcome.reason}")
             if outcome.raised is not None and outcome.raised.kind not in self._traced:
                 self._traced.add(outcome.raised.kind)
                 _logger.warning(f"trial {entry.number} failed here:\n{outcome.raised.trace}")
@@ -234,7 +237,6 @@ class Driver:
 
     @property
     def _is_timed(self) -> bool:
-        """Whether the study records how long trials took."""
         return self.model.optimizer.options.cost is not None
 
     def _pause(self, trial: OpenTrial, outcome: Outcome, step: int) -> None:
@@ -297,12 +299,10 @@ class Driver:
 
     @property
     def _begun(self) -> int:
-        """How many trials have ended or are paused."""
         return self._shared.finished + len(self._shared.paused)
 
 
 def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
-    """What is recorded of an outcome; with its time, if ``earlier_seconds`` of it are given."""
     states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
     user = dict(outcome.metrics)
     system: dict[str, Any] = {}
@@ -324,7 +324,6 @@ def _shown(result: Result) -> str:
 
 
 def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> FrozenTrial:
-    """A trial that ended, as the model reads it."""
     return FrozenTrial(
         number=entry.number,
         state=result.state,
@@ -357,14 +356,15 @@ class Progress:
     LINE_SHARE, LINE_INTERVAL = 0.1, 30.0
 
     def __init__(self, wanted: bool, total: int | None, done: int) -> None:
-        notebook, has_bar = in_notebook(), shows_bar()
+        has_bar = wanted and texts.shows_bar()
+        notebook = has_bar and texts.in_notebook()
         self._logs, self._total, self._logged = wanted and not has_bar, total, done
         self._text, self._logged_at = "", time.monotonic()
         self._bar = tqdm(
             total=total,
             initial=done,
             unit="trial",
-            disable=not (wanted and has_bar),
+            disable=not has_bar,
             # A notebook shows standard error as if something were wrong.
             file=sys.stdout if notebook else sys.stderr,
             ncols=self.NOTEBOOK_WIDTH if notebook else None,
@@ -411,19 +411,6 @@ class Progress:
     def close(self) -> None:
         """Leave the bar as it is."""
         self._bar.close()
-
-
-def shows_bar() -> bool:
-    """Whether a bar can be drawn: in a notebook, or on a terminal that has a width."""
-    with suppress(OSError, ValueError, AttributeError):  # standard error may be a file, or anything else
-        return in_notebook() or os.get_terminal_size(sys.stderr.fileno()).columns > 0
-    return False
-
-
-def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook (Jupyter, VS Code, Colab)."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
 
 
 class WorkTime:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -48,14 +49,24 @@ class Call:
     defines: bool = False  # whether it names its parameters itself, by ``suggest_*`` calls
 
     @property
+    def everything(self) -> tuple[Source, ...]:
+        """What all arguments get."""
+        return (*self.positional, *self.keywords.values())
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the objective gets all parameters, or the trial, which has them."""
+        return self.rest or Given.PARAMS in self.everything or self.takes_trial
+
+    @property
     def takes_trial(self) -> bool:
         """Whether the objective gets its trial."""
-        return Given.TRIAL in (*self.positional, *self.keywords.values())
+        return Given.TRIAL in self.everything
 
     @property
     def takes_checkpoint(self) -> bool:
         """Whether the objective gets the folder of its checkpoint."""
-        return Given.CHECKPOINT in (*self.positional, *self.keywords.values())
+        return Given.CHECKPOINT in self.everything
 
     @property
     def reports(self) -> bool:
@@ -82,51 +93,140 @@ class Call:
 
 
 def call_of(
-    objective: Callable[..., Any], names: Collection[str], conditional: Collection[str] = (), *, folds: bool = False
+    objective: Callable[..., Any],
+    names: Collection[str],
+    conditional: Collection[str] = (),
+    *,
+    folds: bool = False,
+    defines: bool = False,
 ) -> Call:
     """How to call an objective over a space with these names; ``conditional`` ones are not always active.
 
-    - An argument with the name of a parameter of the space gets that parameter. ``**kwargs`` gets the others.
-    - ``trial`` gets the trial, ``params`` or ``config`` the dict of all parameters.
-    - One argument with any other name gets the dict too, if no argument is a single parameter.
-    - With ``folds``, ``fold`` gets the number of the fold, or else the second of two arguments with other names.
-    - ``checkpoint`` of a generator function gets the folder of the trial's checkpoint.
+    An argument gets what its name says:
 
-    Arguments with other names and a default keep it. A TypeError says why an objective cannot be called like this.
+    - a parameter of the space, by its name; ``**kwargs`` gets the parameters that have no argument,
+    - ``params`` or ``config``: the dict of all parameters; ``trial``: the trial,
+    - ``fold`` with ``folds``: the number of the fold,
+    - ``checkpoint`` of a generator function: the folder of the trial's checkpoint.
+
+    If nothing of this takes the parameters, the one required argument left gets the dict of all of them. So does the
+    fold if two are left. With ``defines``, which is for objectives without a space, it gets the trial. Arguments with
+    other names and a default keep it.
+
+    An object that starts programs says so by its attributes: ``claims_device`` if it claims the device of a trial
+    itself, by ``trial.owning()``, and ``takes_checkpoint`` if it continues from the folder.
+
+    A TypeError says why an objective cannot be called like this.
     """
     if not callable(objective):
         raise TypeError(f"the objective must be a function of the parameters, not {objective!r}")
+    generator, form = _is_generator(objective, folds), _Form.of(objective)
+    known = _meanings(names, folds=folds, checkpoint=generator or getattr(objective, "takes_checkpoint", False))
+    given = {name: known[name] for name in form.names if name in known}
+    # What the objective still needs goes to arguments with other names, if that is clear.
+    needed = _needed(given.values(), names, folds=folds, defines=defines)
+    others = [name for name in form.names if name not in known and (name in form.required or len(form.names) == 1)]
+    if len(others) == len(needed):
+        given |= dict(zip(others, needed, strict=True))
+    call = replace(
+        form.call(objective, given, needed),
+        generator=generator,
+        guessed=next((name for name in others if given.get(name) == Given.PARAMS), ""),
+        claims=getattr(objective, "claims_device", False),
+        defines=defines,
+    )
+    wrong = _wrong(call, form, names, conditional, folds)
+    if wrong:
+        raise TypeError(_message(call, form.signature, wrong, names, folds))
+    _check_decorator(call)
+    return call
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The arguments that an objective declares."""
+
+    signature: inspect.Signature
+    names: list[str]  # of all but *args and **kwargs
+    required: list[str]  # those without a default
+    by_position: list[str]  # those that are not given by name
+    args: bool  # whether there are *args
+    kwargs: bool  # whether there are **kwargs
+
+    @staticmethod
+    def of(objective: Callable[..., Any]) -> "_Form":
+        try:
+            signature = inspect.signature(objective)
+        except (TypeError, ValueError):  # functions in C may have none
+            signature = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
+        every = signature.parameters.values()
+        named = [each for each in every if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+        return _Form(
+            signature,
+            [each.name for each in named],
+            [each.name for each in named if each.default is each.empty],
+            [each.name for each in named if each.kind == each.POSITIONAL_ONLY],
+            any(each.kind == each.VAR_POSITIONAL for each in every),
+            any(each.kind == each.VAR_KEYWORD for each in every),
+        )
+
+    def call(self, objective: Callable[..., Any], given: Mapping[str, Source], needed: Sequence[Source]) -> Call:
+        """The call that gives these arguments; ``*args`` get what is needed if there are no others."""
+        positional = tuple(given[name] for name in takewhile(given.__contains__, self.by_position))
+        keywords = {name: source for name, source in given.items() if name not in self.by_position}
+        if self.args and not given:
+            positional = tuple(needed)
+        takes_params = Given.PARAMS in (*positional, *keywords.values())
+        return Call(objective, positional, keywords, rest=self.kwargs and not takes_params)
+
+    def missing(self, call: Call) -> list[str]:
+        given = {*self.by_position[: len(call.positional)], *call.keywords}
+        return [name for name in self.required if name not in given]
+
+    def always_needs(self, call: Call) -> set[object]:
+        """The parameters without which the objective cannot be called."""
+        return {*call.positional, *(source for name, source in call.keywords.items() if name in self.required)}
+
+
+def _is_generator(objective: Callable[..., Any], folds: bool) -> bool:
     functions = (objective, type(objective).__call__)
     if any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in functions):
         raise TypeError("the objective is an async function; give one that returns a number: asyncio.run(...) inside")
     generator = any(map(inspect.isgeneratorfunction, functions))
     if generator and folds:
         raise TypeError("the folds of kfold cannot be generator functions: return the value of a fold")
-    try:
-        signature = inspect.signature(objective)
-    except (TypeError, ValueError):
-        signature = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
-    call, wrong = _matched(objective, list(signature.parameters.values()), names, conditional, folds, generator)
-    if wrong:
-        raise TypeError(_message(objective, signature, wrong, names, folds))
-    _check_decorator(call)
-    return replace(call, generator=generator)
+    return generator
 
 
-def defining_call(objective: Callable[..., Any]) -> Call:
-    """How to call an objective without a space: it gets the trial, and asks it for its parameters."""
-    if isinstance(objective, KFold):
-        raise TypeError("kfold needs a space: the parameters of all folds are chosen before they start")
-    wanted = "without a space, the objective asks its trial for parameters: def objective(trial), with trial.suggest_*"
-    try:
-        call = call_of(objective, ())
-    except TypeError as error:
-        raise TypeError(f"{wanted}. {error}") from None
-    if not call.takes_trial and call.guessed:  # its only argument has another name
-        call = Call(objective, call.positional, {call.guessed: Given.TRIAL}, generator=call.generator)
-    if not call.takes_trial or Given.PARAMS in (*call.positional, *call.keywords.values()):
-        raise TypeError(f"{wanted}; or give the space as the second argument: optimize(objective, {{...}})")
-    return replace(call, defines=True)
+def _meanings(names: Collection[str], *, folds: bool, checkpoint: bool) -> dict[str, Source]:
+    found: dict[str, Source] = {**dict.fromkeys(DICT_NAMES, Given.PARAMS), "trial": Given.TRIAL}
+    if folds:
+        found["fold"] = Given.FOLD
+    if checkpoint:
+        found[CHECKPOINT] = Given.CHECKPOINT
+    return found | {name: name for name in names}
+
+
+def _needed(given: Collection[Source], names: Collection[str], *, folds: bool, defines: bool) -> list[Source]:
+    if defines:
+        return [] if Given.TRIAL in given else [Given.TRIAL]
+    has_params = Given.PARAMS in given or any(name in given for name in names)
+    return [*([] if has_params else [Given.PARAMS]), *([Given.FOLD] if folds and Given.FOLD not in given else [])]
+
+
+def _wrong(call: Call, form: _Form, names: Collection[str], conditional: Collection[str], folds: bool) -> str:
+    missing, needed = form.missing(call), form.always_needs(call)
+    inactive = [name for name in conditional if name in needed]
+    unused = [] if call.takes_all else [name for name in names if name not in call.everything]
+    wrong: dict[str, object] = {
+        "only a generator function gets a checkpoint: yield the value of each step": CHECKPOINT in missing,
+        "there is no trial for a single fold": folds and call.takes_trial,
+        "no argument takes the fold": folds and Given.FOLD not in call.everything,
+        f"the space has no parameter {_listed(missing)}": missing,
+        f"{_listed(inactive)} is not active in every trial: give its argument a default": inactive,
+        f"no argument takes the parameter {_listed(unused)}": unused,
+    }
+    return next((reason for reason, holds in wrong.items() if holds), "")
 
 
 def _check_decorator(call: Call) -> None:
@@ -145,92 +245,8 @@ def _check_decorator(call: Call) -> None:
         ) from None
 
 
-def _matched(
-    objective: Callable[..., Any],
-    arguments: list[inspect.Parameter],
-    names: Collection[str],
-    conditional: Collection[str],
-    folds: bool,
-    generator: bool,
-) -> tuple[Call, str]:
-    """The call, and what is wrong with it, if anything."""
-    kinds = {argument.kind for argument in arguments}
-    named = [argument for argument in arguments if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)]
-    sources = {argument.name: _source(argument.name, names, folds, generator) for argument in named}
-    single = any(isinstance(source, str) for source in sources.values())
-    if len(named) > 1 and any(a.name == CHECKPOINT and a.default is a.empty and not sources[a.name] for a in named):
-        return Call(objective), "only a generator function gets a checkpoint: yield the value of each step"
-    others = [a for a in named if sources[a.name] is None and (a.default is a.empty or len(named) == 1)]
-    sources |= dict(zip((a.name for a in others), _meant(len(others), sources, single, folds), strict=False))
-    found = {argument.name: source for argument in named if (source := sources[argument.name]) is not None}
-    missing = [a.name for a in named if a.name not in found and a.default is a.empty]
-
-    first: tuple[Source, ...] = ()
-    if inspect.Parameter.VAR_POSITIONAL in kinds and not found:
-        first = (Given.PARAMS, Given.FOLD) if folds else (Given.PARAMS,)
-    for argument in named:
-        if argument.kind == argument.POSITIONAL_ONLY:
-            if argument.name not in found:
-                break  # the positional arguments after it cannot be given either
-            first = (*first, found[argument.name])
-    found = {a.name: found[a.name] for a in named if a.name in found and a.kind != a.POSITIONAL_ONLY}
-    everything = (*first, *found.values())
-    rest = inspect.Parameter.VAR_KEYWORD in kinds and Given.PARAMS not in everything
-    guessed = next((a.name for a in others if sources[a.name] == Given.PARAMS), "")
-    call = Call(objective, first, found, rest, guessed=guessed)
-    return call, _wrong(call, named, missing, names, conditional, folds)
-
-
-def _source(argument: str, names: Collection[str], folds: bool, generator: bool) -> Source | None:
-    """What an argument with this name gets."""
-    if argument in names:
-        return argument
-    if argument == "trial":
-        return Given.TRIAL
-    if argument == "fold" and folds:
-        return Given.FOLD
-    if argument == CHECKPOINT and generator:
-        return Given.CHECKPOINT
-    return Given.PARAMS if argument in DICT_NAMES else None
-
-
-def _meant(count: int, sources: Mapping[str, Source | None], single: bool, folds: bool) -> list[Source]:
-    """What ``count`` required arguments with other names get; empty if that is not clear."""
-    left: list[Source] = [] if single or Given.PARAMS in sources.values() else [Given.PARAMS]
-    if folds and Given.FOLD not in sources.values():
-        left.append(Given.FOLD)
-    return left if count == len(left) else []
-
-
-def _wrong(
-    call: Call,
-    named: list[inspect.Parameter],
-    missing: list[str],
-    names: Collection[str],
-    conditional: Collection[str],
-    folds: bool,
-) -> str:
-    everything = (*call.positional, *call.keywords.values())
-    if folds and call.takes_trial:
-        return "there is no trial for a single fold"
-    if folds and Given.FOLD not in everything:
-        return "no argument takes the fold"
-    if missing:
-        return f"the space has no parameter {_listed(missing)}"
-    required = {argument.name for argument in named if argument.default is argument.empty} | set(call.positional)
-    inactive = [name for name in conditional if name in required and name in everything]
-    if inactive:
-        return f"{_listed(inactive)} is not active in every trial: give its argument a default"
-    unused = [name for name in names if name not in everything]
-    if unused and not call.rest and not {Given.PARAMS, Given.TRIAL} & set(everything):
-        return f"no argument takes the parameter {_listed(unused)}"
-    return ""
-
-
-def _message(
-    objective: Callable[..., Any], signature: inspect.Signature, wrong: str, names: Collection[str], folds: bool
-) -> str:
-    name = getattr(objective, "__name__", type(objective).__name__)
+def _message(call: Call, signature: inspect.Signature, wrong: str, names: Collection[str], folds: bool) -> str:
+    name = getattr(call.function, "__name__", type(call.function).__name__)
     shown = f"{'lambda' if name == '<lambda>' else name}{signature}"
     fold = ", fold" if folds else ""
     dicts = "(params, fold)" if folds else "(params), (trial), (params, trial)"
@@ -243,6 +259,20 @@ def _message(
 
 def _listed(names: list[str]) -> str:
     return ", ".join(map(repr, names))
+
+
+def call_without_space(objective: Callable[..., Any]) -> Call:
+    """How to call an objective without a space: it gets the trial, and asks it for its parameters."""
+    if isinstance(objective, KFold):
+        raise TypeError("kfold needs a space: the parameters of all folds are chosen before they start")
+    wanted = "without a space, the objective asks its trial for parameters: def objective(trial), with trial.suggest_*"
+    try:
+        call = call_of(objective, (), defines=True)
+    except TypeError as error:
+        raise TypeError(f"{wanted}. {error}") from None
+    if not call.takes_trial or Given.PARAMS in call.everything:
+        raise TypeError(f"{wanted}; or give the space as the second argument: optimize(objective, {{...}})")
+    return call
 
 
 # ------------------------------------------------------------------------- folds

@@ -15,14 +15,14 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.run import plain
-from lazybo.run.channel import StudyReporter
+from lazybo.run.channel import Reporter
 from lazybo.run.devices import Devices
 from lazybo.run.engines import Engine, EngineBroken, WorkerDied
 from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.limits import Limits, or_inf
 from lazybo.run.objective import Call, mean_of, variance_of_mean
-from lazybo.run.trial import Reporter
+from lazybo.run.reports import StudyReporter
 from lazybo.run.worker import NO_STEPS, Outcome, Steps, Task, evaluate
 from lazybo.study import ATTEMPTS_KEY, Entry, Store
 

@@ -10,7 +10,8 @@ import reprlib
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Set
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 # The end of a long traceback matters most; storages may limit the length of a string.
 TRACEBACK_LENGTH = 20_000
@@ -25,19 +26,28 @@ NAME_LENGTH = 500
 # How deep lists and dicts may be nested.
 DEPTH = 50
 
+T = TypeVar("T")
 _shortened = reprlib.Repr()
 _shortened.maxstring = _shortened.maxother = _shortened.maxlong = 100
 
 
-def reason(error: BaseException) -> str:
-    """The type and message of an exception, in a few lines at most."""
+def _harmless(function: Callable[[], T], otherwise: Callable[[], T]) -> T:
+    """What a function returns, or else another one if an object of an objective made it fail in any way."""
     try:
-        lines = list(traceback.TracebackException.from_exception(error, compact=True).format_exception_only())
-        return cut("".join(lines).strip(), REASON_LENGTH)
+        return function()
     except KeyboardInterrupt:
         raise
     except BaseException:
-        return f"{type(error).__name__} (it cannot be printed)"
+        return otherwise()
+
+
+def reason(error: BaseException) -> str:
+    """The type and message of an exception, in a few lines at most."""
+    found = partial(traceback.TracebackException.from_exception, error, compact=True)
+    return _harmless(
+        lambda: cut("".join(found().format_exception_only()).strip(), REASON_LENGTH),
+        lambda: f"{type(error).__name__} (it cannot be printed)",
+    )
 
 
 def trace(error: BaseException) -> str:
@@ -66,25 +76,18 @@ def kind(error: BaseException) -> str:
 
 def arguments(error: BaseException) -> tuple[Any, ...]:
     """The arguments of an exception if they are short plain data, or else its message."""
-    if len(error.args) <= MAX_ARGUMENTS and all(
-        each is None or type(each) in (bool, int, float) or _is_short(each) for each in error.args
-    ):
+
+    def is_short(thing: object) -> bool:
+        return type(thing) in (bool, int, float, type(None)) or (type(thing) is str and len(thing) <= REASON_LENGTH)
+
+    if len(error.args) <= MAX_ARGUMENTS and all(map(is_short, error.args)):
         return error.args
     return (reason(error).partition(": ")[2],)
 
 
-def _is_short(thing: object) -> bool:
-    return type(thing) is str and len(thing) <= REASON_LENGTH
-
-
 def short_trace(error: BaseException) -> str:
     """Where an exception was raised, in a few lines: its first frames, its last ones, and its type and message."""
-    try:
-        frames = traceback.format_tb(error.__traceback__)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        frames = []
+    frames = _harmless(lambda: traceback.format_tb(error.__traceback__), list[str])
     left_out = len(frames) - FIRST_FRAMES - LAST_FRAMES
     if left_out > 0:
         frames[FIRST_FRAMES:-LAST_FRAMES] = [f"  [... {left_out} more]\n"]
@@ -102,13 +105,11 @@ def number(thing: Any) -> float:
 
 def short(thing: object) -> str:
     """A short representation of an object, on one line."""
-    try:
-        text = _shortened.repr(thing)
-        return _printable(text if len(text) <= 100 else text[:97] + "...")
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return f"an object of {type(thing).__name__} (it cannot be printed)"
+    text = _harmless(
+        lambda: _printable(_shortened.repr(thing)),
+        lambda: f"an object of {type(thing).__name__} (it cannot be printed)",
+    )
+    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def cut(text: str, length: int) -> str:
@@ -127,7 +128,8 @@ def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     plain: dict[str, Any] = {}
     dropped: list[str] = []
     left = METRICS_LENGTH
-    for name, metric in _items(given):
+    items: list[tuple[Any, Any]] = _harmless(lambda: list(given.items()), list)
+    for name, metric in items:
         try:
             converter = _Converter(left)
             key = converter.key(name)
@@ -140,15 +142,6 @@ def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         except BaseException as error:
             dropped.append(f"{short(name)} ({cut(reason(error), 100)})")
     return plain, tuple(dropped)
-
-
-def _items(given: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    try:
-        return list(given.items())
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return []
 
 
 class _NotPlain(Exception):
@@ -166,7 +159,6 @@ class _Converter:
         self._inside: set[int] = set()  # the containers around what is being converted
 
     def data(self, thing: Any) -> Any:
-        """Plain data that JSON can hold."""
         # Call the methods of the built-in types: those of a subclass could do anything.
         if thing is None or thing is True or thing is False:
             self._pay(5)
@@ -194,7 +186,6 @@ class _Converter:
         return self._text(str(thing))
 
     def key(self, name: Any) -> str:
-        """A name as a string."""
         text = str.__str__(name if isinstance(name, str) else str(name))
         if len(text) > NAME_LENGTH:
             raise _NotPlain(f"its name has more than {NAME_LENGTH} characters")

@@ -44,9 +44,9 @@ class Process:
     born: float | None
 
     @staticmethod
-    def this() -> "Process":
-        """The process that calls this."""
-        return Process(machine(), os.getpid(), born(os.getpid()))
+    def of(pid: int) -> "Process":
+        """A process of this machine."""
+        return Process(machine(), pid, born(pid))
 
     @staticmethod
     def parse(plain: Mapping[str, Any]) -> "Process":
@@ -120,7 +120,7 @@ def present(study: Study, *, interval: float | None = None, **facts: Any) -> Ite
 
 def heartbeat(count: int) -> dict[str, Any]:
     """A heartbeat of this process."""
-    return {**asdict(Process.this()), "beat": count}
+    return {**asdict(Process.of(os.getpid())), "beat": count}
 
 
 class Drivers:

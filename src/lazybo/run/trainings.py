@@ -153,7 +153,6 @@ class Trainings:
         return None if bracket is None or bracket.is_over(self._store.trials()) else bracket
 
     def _is_at_rung(self, trial: FrozenTrial) -> bool:
-        """Whether the first bracket pauses a training here."""
         bracket = self._bracket()
         return bracket is not None and (trial.last_step or 0) >= bracket.pause_at(paused_step(trial))
 
@@ -211,7 +210,6 @@ def _entry(trial: FrozenTrial) -> Entry:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a configuration as one of a parameter: a finite number, or else a text."""
     value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, str) or (checks.is_number(value) and math.isfinite(value)) else repr(value)
 

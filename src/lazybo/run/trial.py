@@ -1,11 +1,12 @@
 """The trial that an objective gets, what it reports to, and checks of its ``suggest_*`` calls."""
 
 import difflib
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import optuna
@@ -16,10 +17,12 @@ from optuna.distributions import (
     IntDistribution,
     check_distribution_compatibility,
 )
+from optuna.exceptions import TrialPruned
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
 from lazybo.run import plain
+from lazybo.run.channel import RemoteReporter, Reporter, listening
 from lazybo.run.devices import Claim, Devices
 from lazybo.space import in_words
 from lazybo.study import KIND_KEY, MAX_STORED
@@ -30,26 +33,8 @@ DEVICE, SLOT = "device", "slot"
 SHOWN = 8
 
 
-class Reporter(Protocol):
-    """What a worker reports to."""
-
-    def begin(self, number: int, fold: int | None) -> None:
-        """The evaluation starts; its timeout counts from now on."""
-
-    def report(self, number: int, step: int, value: float) -> bool:
-        """Record the value of a trial at a step; True if the trial should stop."""
-
-    def flush(self, number: int) -> None:
-        """Wait until all reported values are in the study."""
-
-    def claim(self, number: int, device: str) -> None:
-        """The evaluation owns a device from now on."""
-
-    def study(self) -> Study:
-        """The study, as an objective may use it."""
-
-    def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
-        """A parameter of a trial without a space, as the study stores it."""
+class TrialPaused(TrialPruned):
+    """A training was stopped for now. Its checkpoint has all that it needs to continue."""
 
 
 class Trial(optuna.trial.Trial):
@@ -80,6 +65,22 @@ class Trial(optuna.trial.Trial):
         self.yields = False  # whether the objective is a generator function
         self.space: Mapping[str, Any] = {}  # distributions and kinds; empty if it is not known
         self.reported: tuple[int, float] | None = None  # the last step and value of an earlier evaluation
+
+    @contextmanager
+    def offered(self, host: str) -> Iterator[str]:
+        """The trial as a text for a program that is no worker of ours, which reaches this process under ``host``.
+
+        It works inside this block, and must stay secret: see `taken`.
+        """
+        assert self._reporter is not None, "an evaluation reports to its driver"
+        with listening(self._reporter, host) as remote:
+            yield json.dumps([remote.address, remote.secret.hex(), self.number, self.params])
+
+    @staticmethod
+    def taken(text: str) -> "Trial":
+        """The trial that another process has offered; it connects with its first report."""
+        (host, port), secret, number, params = json.loads(text)
+        return Trial(number, params, RemoteReporter((host, port), bytes.fromhex(secret)))
 
     @property
     def number(self) -> int:
@@ -151,16 +152,11 @@ class Trial(optuna.trial.Trial):
             self._prune = self._reporter.report(self.number, int(step), number)
         return self._prune
 
-    def flush(self) -> None:
-        """Wait until all reported values are in the study."""
-        if self._reporter is not None:
-            self._reporter.flush(self.number)
-
     @contextmanager
-    def owning(self, *, alone: bool = False) -> Iterator[Claim | None]:
+    def owning(self, *, alone: bool = False) -> Iterator[Claim]:
         """Own a device in this block, if the run has some. ``alone``: for this process, until it ends."""
         if self._devices is None:
-            yield None
+            yield Claim()
             return
         with self._devices.own() if alone else self._devices.claim() as claim:
             self.device, self.slot = claim.device, claim.slot
@@ -173,6 +169,11 @@ class Trial(optuna.trial.Trial):
     def should_prune(self) -> bool:
         """Whether the pruner wants to end this trial; raise `optuna.TrialPruned` then."""
         return self._prune
+
+    @staticmethod
+    def stopped(*, continues: bool) -> TrialPruned:
+        """What to raise when an evaluation was stopped: it is paused if it can be continued, and else pruned."""
+        return TrialPaused() if continues else TrialPruned()
 
     def set_user_attr(self, key: str, value: Any) -> None:
         """Keep a value with the trial."""
@@ -199,58 +200,41 @@ class Trial(optuna.trial.Trial):
         log: bool = False,
     ) -> float:
         """The value of a parameter. The range may be left out; one that contradicts the space is a `SpaceError`."""
-        value = self._chosen(name)
-        if self.space:
-            check_range(self.space, name, FloatDistribution, low, high, step, log)
-        return float(value)
+        return float(self._suggested(name, FloatDistribution, (low, high), {"step": step, "log": log}))
 
     def suggest_int(
         self, name: str, low: int | None = None, high: int | None = None, *, step: int = 1, log: bool = False
     ) -> int:
         """The value of a parameter. The range may be left out; one that contradicts the space is a `SpaceError`."""
-        value = self._chosen(name)
-        if self.space:
-            check_range(self.space, name, IntDistribution, low, high, None if step == 1 else step, log)
-        return int(value)
+        options = {"step": None if step == 1 else step, "log": log}
+        return int(self._suggested(name, IntDistribution, (low, high), options))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any] | None = None) -> Any:
         """The value of a parameter. The choices may be left out; ones that contradict the space are a `SpaceError`."""
-        value = self._chosen(name)
-        if self.space:
-            check_choices(self.space, name, choices)
-        return value
+        return self._suggested(name, CategoricalDistribution, (choices,), {})
 
     def suggest(self, name: str, kind: Any) -> Any:
         """The value of a parameter with structure; a kind that contradicts the space is a `SpaceError`."""
-        value = self._chosen(name)
+        value = _chosen(name, self)
         if self.space and self.space[name] != kind:
             raise SpaceError(f"{kind} contradicts the space, where {name!r} is {in_words(self.space[name])}")
         return value
 
-    def _chosen(self, name: str) -> Any:
+    def _suggested(self, name: str, kind: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        """The value of a parameter with this kind of distribution; without a range or choices, any will do."""
+        value = _chosen(name, self)
         if self.space:
-            check_name(name, self.space)
-        if name not in self.params:
-            raise KeyError(f"{name!r} is not active in this trial, which has {sorted(self.params)}")
-        return self.params[name]
+            _check_asked(self.space[name], name, kind, arguments, options)
+        return value
 
 
 class DefiningTrial(Trial):
     """The trial of an objective without a space: ``suggest_*`` asks the study's sampler in the driver's process."""
 
-    def suggest_float(  # type: ignore[override]
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> float:
-        """A number."""
-        return float(self._asked(name, FloatDistribution(low, high, log=log, step=step)))
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:  # type: ignore[override]
-        """A whole number."""
-        return int(self._asked(name, IntDistribution(low, high, log=log, step=step)))
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:  # type: ignore[override]
-        """One of some choices."""
-        return self._asked(name, CategoricalDistribution(choices))
+    def _suggested(self, name: str, kind: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+        if None in arguments:
+            raise TypeError(f"without a space, {SUGGEST[kind]}({plain.short(name)}) needs its range or its choices")
+        return self._asked(name, kind(*arguments, **_given(options)))
 
     def suggest(self, name: str, kind: Any) -> Any:
         """A parameter with structure: it is stored as several ordinary ones."""
@@ -314,47 +298,41 @@ class SpaceError(ValueError):
     """
 
 
-def check_name(name: str, space: Mapping[str, Any]) -> None:
-    """Raise a `SpaceError` if the space has no parameter with this name."""
-    if name not in space:
+SUGGEST: dict[type[BaseDistribution], str] = {
+    FloatDistribution: "suggest_float",
+    IntDistribution: "suggest_int",
+    CategoricalDistribution: "suggest_categorical",
+}
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: option for name, option in options.items() if option is not None and option is not False}
+
+
+def _chosen(name: str, trial: Trial) -> Any:
+    """The value of a parameter; raises a `SpaceError` if the space has no parameter with this name."""
+    space = trial.space
+    if space and name not in space:
         near = difflib.get_close_matches(str(name), space, n=3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         names = [*map(repr, space)][:SHOWN] + ["..."] * (len(space) > SHOWN)
         raise SpaceError(f"{plain.short(name)} is not in the space, which has {', '.join(names)}{hint}")
+    if name not in trial.params:
+        raise KeyError(f"{name!r} is not active in this trial, which has {sorted(trial.params)}")
+    return trial.params[name]
 
 
-def check_range(
-    space: Mapping[str, Any],
-    name: str,
-    kind: type[FloatDistribution] | type[IntDistribution],
-    low: float | None,
-    high: float | None,
-    step: float | None,
-    log: bool,
-) -> None:
-    """Raise a `SpaceError` unless the space has this range of floats or integers. Without a range, any will do."""
-    integer = kind is IntDistribution
-    ends = [] if low is None and high is None else [plain.short(low), plain.short(high)]
-    options = [f"step={plain.short(step)}"] * (step is not None) + ["log=True"] * bool(log)
-    arguments: Any = (low, high, log, (1 if step is None else step) if integer else step)
-    asked = kind(*arguments) if ends else None
-    function = "suggest_int" if integer else "suggest_float"
-    _compare(space[name], kind, asked, f"{function}({', '.join([repr(name), *ends, *options])})", name)
-
-
-def check_choices(space: Mapping[str, Any], name: str, choices: Sequence[Any] | None) -> None:
-    """Raise a `SpaceError` unless the space has these choices, in any order. Without choices, any will do."""
-    asked = None if choices is None else CategoricalDistribution(choices)
-    written = f"suggest_categorical({name!r}{'' if choices is None else f', {plain.short(choices)}'})"
-    _compare(space[name], CategoricalDistribution, asked, written, name)
-
-
-def _compare(given: Any, kind: type[BaseDistribution], asked: BaseDistribution | None, written: str, name: str) -> None:
-    if not isinstance(given, kind) or (asked is not None and not _same(given, asked)):
-        raise SpaceError(
-            f"{written} contradicts the space, where {name!r} is {in_words(given)}; write the same in both, or "
-            f"use trial.params[{name!r}]"
-        )
+def _check_asked(given: Any, name: str, kind: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    """Raise a `SpaceError` unless ``given``, the parameter in the space, is what a ``suggest_*`` call asks for."""
+    options, is_any = _given(options), all(each is None for each in arguments)
+    if isinstance(given, kind) and (is_any or _same(given, kind(*arguments, **options))):
+        return
+    shown = [repr(name), *([] if is_any else map(plain.short, arguments))]
+    shown += [f"{key}={plain.short(option)}" for key, option in options.items()]
+    raise SpaceError(
+        f"{SUGGEST[kind]}({', '.join(shown)}) contradicts the space, where {name!r} is {in_words(given)}; write the "
+        f"same in both, or use trial.params[{name!r}]"
+    )
 
 
 def _same(given: Any, asked: Any) -> bool:

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,11 +20,12 @@ from optuna.exceptions import TrialPruned
 
 from lazybo.core import checks
 from lazybo.run import plain
+from lazybo.run.channel import Reporter
 from lazybo.run.checkpoints import Checkpoint, opened
 from lazybo.run.devices import Devices
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.objective import Call
-from lazybo.run.trial import DefiningTrial, Reporter, SpaceError, Trial
+from lazybo.run.trial import DefiningTrial, SpaceError, Trial, TrialPaused
 from lazybo.study import MAX_STORED, metric_at
 
 LARGEST = sys.float_info.max
@@ -80,12 +81,12 @@ class EvaluationFailed(RuntimeError):
         self.summary, self.kind = summary, kind
 
 
-class InvalidStep(Exception):
-    """What an objective yielded is no report; retrying cannot help."""
+class NoResult(Exception):
+    """What an objective returned or yielded is no result; "invalid" means that retrying cannot help."""
 
-
-class TrialPaused(Exception):
-    """A training was stopped for now. Its checkpoint has all that it needs to continue."""
+    def __init__(self, reason: str, state: State = "invalid") -> None:
+        super().__init__(reason)
+        self.state = state
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,10 @@ def _evaluated(objective: Call | bytes, task: Task, trial: Trial) -> Outcome:
         outcome = _outcome(_called(call, trial, task), trial.user_attrs, task.goals)
     except KeyboardInterrupt:
         raise
-    except TrialPruned:
-        outcome = _ended("pruned", trial.user_attrs)
-    except TrialPaused:
-        outcome = _ended("paused", trial.user_attrs)
-    except InvalidStep as error:
-        outcome = _ended("invalid", trial.user_attrs, reason=str(error))
+    except TrialPruned as stopped:
+        outcome = _ended("paused" if isinstance(stopped, TrialPaused) else "pruned", trial.user_attrs)
+    except NoResult as error:
+        outcome = _ended(error.state, trial.user_attrs, reason=str(error))
     except EvaluationFailed as error:
         described = {"kind": error.kind, "summary": plain.cut(error.summary, plain.REASON_LENGTH)}
         reason, trace = plain.cut(str(error), plain.REASON_LENGTH), plain.trace(error)
@@ -196,7 +195,8 @@ def _called(call: Call, trial: Trial, task: Task) -> Any:
         returned = call(trial.params, trial, task.fold, checkpoint.folder)
         if not call.generator:
             return returned
-        checkpoint.before_copy = trial.flush  # a checkpoint is never ahead of the study
+        if task.reporter is not None:  # a checkpoint is never ahead of the study
+            checkpoint.before_copy = partial(task.reporter.flush, task.number)
         return follow(returned, trial.record, task.steps, task.goals, checkpoint)
 
 
@@ -213,7 +213,6 @@ def _report_begin(task: Task) -> None:
 
 @lru_cache(maxsize=1)
 def _load(payload: bytes) -> Call:
-    """The objective as it was sent. A worker loads it once."""
     import cloudpickle
 
     call: Call = cloudpickle.loads(payload)
@@ -226,41 +225,54 @@ def _load(payload: bytes) -> Call:
 def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outcome:
     """The outcome for a returned value, several values, or a dict with ``value`` and metrics."""
     metrics: dict[Any, Any] = dict(attributes)
-    if isinstance(returned, Mapping):
-        wanted = goals.names or ("value",)
-        missing = [name for name in wanted if metric_at(returned, name) is None and name not in returned]
-        if missing:
-            reason = f"the objective returned a dict without {missing[0]!r}: {plain.short(returned)}"
-            return _ended("invalid", metrics, reason=reason)
-        # The value is kept as the trial's value. Objectives with names are metrics too.
-        metrics |= {name: metric for name, metric in returned.items() if goals.names or not _is_value(name)}
-        found = [metric_at(returned, name) for name in wanted]
-        returned = found if goals.several and goals.names else found[0]
-    elif goals.names:
-        names = " and ".join(map(repr, goals.names))
-        reason = f"the objective must return a dict with {names}, not {plain.short(returned)}"
-        return _ended("invalid", metrics, reason=reason)
-    if goals.several:
-        return _several(returned, metrics, len(goals.directions))
-    value = _one(returned, metrics, alone=True)
-    return value if isinstance(value, Outcome) else _ended("complete", metrics, value=value)
+    try:
+        if isinstance(returned, Mapping):
+            # The value is kept as the trial's value. Objectives with names are metrics too.
+            metrics |= {
+                name: metric
+                for name, metric in returned.items()
+                if goals.names or not (isinstance(name, str) and name == "value")
+            }
+            returned = _in_dict(returned, goals)
+        elif goals.names:
+            names = " and ".join(map(repr, goals.names))
+            raise NoResult(f"the objective must return a dict with {names}, not {plain.short(returned)}")
+        if goals.several:
+            return _ended("complete", metrics, values=_several(returned, len(goals.directions)))
+        return _ended("complete", metrics, value=_one(returned, alone=True))
+    except NoResult as error:
+        return _ended(error.state, metrics, reason=str(error))
 
 
-def _several(returned: Any, metrics: Mapping[Any, Any], count: int) -> Outcome:
-    """The outcome for the values of several objectives."""
+def _in_dict(returned: Mapping[Any, Any], goals: Goals) -> Any:
+    """The value in a dict, or a list of the values of all objectives."""
+    wanted = goals.names or ("value",)
+    found = {name: metric_at(returned, name) for name in wanted}
+    missing = [name for name in wanted if found[name] is None and name not in returned]
+    if missing:
+        raise NoResult(f"the objective returned a dict without {missing[0]!r}: {plain.short(returned)}")
+    return [*found.values()] if goals.several and goals.names else found[wanted[0]]
+
+
+def _several(returned: Any, count: int) -> tuple[float, ...]:
     if not _is_list(returned) or len(returned) != count:
         shown = plain.short(returned)
-        reason = f"the objective must return {count} numbers, one for each objective, as a tuple or a list, not {shown}"
-        return _ended("invalid", metrics, reason=reason)
-    values = [_one(each, metrics) for each in returned]
-    wrong = [value for value in values if isinstance(value, Outcome)]
-    # Retrying cannot help if any of them is not a number.
-    worst = sorted(wrong, key=lambda outcome: outcome.state != "invalid")
-    return worst[0] if worst else _ended("complete", metrics, values=tuple(values))
+        raise NoResult(
+            f"the objective must return {count} numbers, one for each objective, as a tuple or a list, not {shown}"
+        )
+    values, wrong = [], []
+    for each in returned:
+        try:
+            values.append(_one(each))
+        except NoResult as error:
+            wrong.append(error)
+    if wrong:  # retrying cannot help if any of them is not a number
+        raise min(wrong, key=lambda error: error.state != "invalid")
+    return tuple(values)
 
 
-def _one(returned: Any, metrics: Mapping[Any, Any], *, alone: bool = False) -> float | Outcome:
-    """A returned value as a finite number, or else the outcome; ``alone``: there is one objective."""
+def _one(returned: Any, *, alone: bool = False) -> float:
+    """A returned value as a finite number; ``alone``: there is one objective."""
     try:
         value = plain.number(returned)
     except (TypeError, ValueError):
@@ -268,12 +280,13 @@ def _one(returned: Any, metrics: Mapping[Any, Any], *, alone: bool = False) -> f
         if alone and _is_list(returned):
             hint = " (several objectives need several directions, such as direction=['minimize', 'maximize'])"
         shown = plain.short(returned)
-        reason = f"the objective must return a number, or a dict with a number as 'value', not {shown}{hint}"
-        return _ended("invalid", metrics, reason=reason)
+        raise NoResult(
+            f"the objective must return a number, or a dict with a number as 'value', not {shown}{hint}"
+        ) from None
     except OverflowError:
-        return _ended("failed", metrics, reason=f"the value is too large for a float: {plain.short(returned)}")
+        raise NoResult(f"the value is too large for a float: {plain.short(returned)}", "failed") from None
     if not math.isfinite(value):
-        return _ended("failed", metrics, reason=f"the value is {value}")
+        raise NoResult(f"the value is {value}", "failed")
     return value
 
 
@@ -333,43 +346,39 @@ def follow(
     TrialPruned.
     """
     step, last = (0, None) if checkpoint is None else (checkpoint.step, checkpoint.value)
+    save = checkpoint.save if checkpoint is not None else lambda *_: None
     limit = math.inf if options.max_steps is None else options.max_steps
-    # A kill after this step was recorded may have come before the answer: it is asked for again.
-    value = _reported(_with_nan(last), goals) if 0 < step < limit else math.nan
-    if 0 < step < limit and report(value, step):
-        steps.close()
-        raise _stopped(value, options)
-    while True:
-        try:
-            yielded = next(steps)
-        except StopIteration as end:
-            if end.value is None and last is None:
-                raise InvalidStep("the objective has yielded nothing; yield a value after each step") from None
-            return last if end.value is None else end.value
-        try:
+    with closing(steps):
+        if 0 < step < limit:
+            # A kill after this step was recorded may have come before the answer: it is asked for again.
+            value = _reported(_with_nan(last), goals)
+            if report(value, step):
+                raise _stopped(value, options)
+        while True:
+            try:
+                yielded = next(steps)
+            except StopIteration as end:
+                if end.value is None and last is None:
+                    raise NoResult("the objective has yielded nothing; yield a value after each step") from None
+                return last if end.value is None else end.value
             step, last = _numbered(yielded, step, goals)
             value = _reported(last, goals)
             if step > limit:
-                raise InvalidStep(
+                raise NoResult(
                     f"the objective yielded a value for step {step}, but max_steps={options.max_steps}; "
                     "end it earlier, or give a larger max_steps"
                 )
             stop, kept = report(value, step), _kept(last, value)
-            if checkpoint is not None:
-                checkpoint.save(step, kept)
-        except BaseException:
-            steps.close()
-            raise
-        if stop and step < limit:
-            steps.close()  # it may save its state in a finally clause
-            if checkpoint is not None:
-                checkpoint.save(step, kept)
-            raise _stopped(value, options)
+            save(step, kept)
+            if stop and step < limit:
+                steps.close()  # it may save its state in a finally clause
+                save(step, kept)
+                raise _stopped(value, options)
 
 
-def _stopped(value: float, options: Steps) -> TrialPaused | TrialPruned:
+def _stopped(value: float, options: Steps) -> TrialPruned:
     """How a training stops whose last value is this one: it is paused if it can be continued."""
-    return TrialPaused() if options.pausable and math.isfinite(value) else TrialPruned()
+    return Trial.stopped(continues=options.pausable and math.isfinite(value))
 
 
 def _numbered(yielded: Any, step: int, goals: Goals) -> tuple[int, Any]:
@@ -383,7 +392,7 @@ def _numbered(yielded: Any, step: int, goals: Goals) -> tuple[int, Any]:
         return step + 1, yielded
     given = yielded[0] if is_pair else None
     if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= MAX_STORED:
-        raise InvalidStep(
+        raise NoResult(
             f"the objective must yield a number, or a pair of a step (1, 2, …) and a number, not {plain.short(yielded)}"
         )
     return int(given), yielded[1]
@@ -402,7 +411,7 @@ def _reported(yielded: Any, goals: Goals) -> float:
         what = f"a number after each step, or a dict with a number as {name!r}"
         if goals.several and not goals.names:
             what = f"after each step a list of {len(goals.directions)} numbers, or the one that is reported"
-        raise InvalidStep(f"the objective must yield {what}, not {plain.short(yielded)}") from None
+        raise NoResult(f"the objective must yield {what}, not {plain.short(yielded)}") from None
 
 
 def _kept(yielded: Any, value: float) -> Any:
@@ -416,7 +425,7 @@ def is_kept(value: Any, goals: Goals) -> bool:
     """Whether ``value`` may have been kept with a step."""
     try:
         _reported(_with_nan(value), goals)
-    except InvalidStep:
+    except NoResult:
         return False
     return True
 
@@ -426,10 +435,6 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: math.nan if each is None else each for name, each in value.items()}
     return [math.nan if each is None else each for each in value] if isinstance(value, list) else value
-
-
-def _is_value(name: object) -> bool:
-    return isinstance(name, str) and name == "value"
 
 
 def _is_list(value: Any) -> bool:

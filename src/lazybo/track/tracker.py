@@ -10,6 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -36,6 +37,13 @@ class TrackedRun(Protocol):
         """The trial has ended: "complete", "pruned" or "fail"."""
 
 
+@dataclass
+class _Logged:
+    run: TrackedRun
+    names: set[str] = field(default_factory=set)
+    steps: set[int] = field(default_factory=set)
+
+
 class Tracker(ABC):
     """Logs the trials of a run: parameters, reported values as they arrive, results and metrics.
 
@@ -54,10 +62,7 @@ class Tracker(ABC):
         self._waiting: deque[tuple[int, Callable[[], object], threading.Event]] = deque()
         self._works = False  # whether a thread works on what waits
         self._silent = self._failed = False  # what the tool did the last time
-        # By the number of the trial; the names and the steps are those that were logged.
-        self._runs: dict[int, TrackedRun] = {}
-        self._names: dict[int, set[str]] = {}
-        self._steps: dict[int, set[int]] = {}
+        self._logged: dict[int, _Logged] = {}  # by the number of the trial
 
     @abstractmethod
     def start(self, study: str, trial: FrozenTrial) -> TrackedRun:
@@ -75,33 +80,30 @@ class Tracker(ABC):
     def _follow(self, study: Study, trial: FrozenTrial) -> None:
         self._report(study, trial, trial.intermediate_values)
         if trial.state.is_finished():
-            run = self._run(study, trial)
+            run = self._known(study, trial).run
             found = {**results(study, trial), **metrics(trial)}
             if found:
                 run.log(found, None)
             run.end(trial.state.name.lower())
-            del self._runs[trial.number], self._names[trial.number], self._steps[trial.number]
+            del self._logged[trial.number]
 
     def _report(self, study: Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
-        run = self._run(study, trial)
+        known = self._known(study, trial)
         for step, value in values.items():
-            if step not in self._steps[trial.number]:
-                run.log({REPORTED: value}, step)
-                self._steps[trial.number].add(step)
+            if step not in known.steps:
+                known.run.log({REPORTED: value}, step)
+                known.steps.add(step)
 
-    def _run(self, study: Study, trial: FrozenTrial) -> TrackedRun:
-        number = trial.number
-        if number not in self._runs:
-            self._runs[number], self._names[number], self._steps[number] = (
-                self.start(study.study_name, trial),
-                set(),
-                set(),
-            )
-        new = {name: value for name, value in trial.params.items() if name not in self._names[number]}
+    def _known(self, study: Study, trial: FrozenTrial) -> "_Logged":
+        """A trial in the tool, with all parameters that it has."""
+        if trial.number not in self._logged:
+            self._logged[trial.number] = _Logged(self.start(study.study_name, trial))
+        known = self._logged[trial.number]
+        new = {name: value for name, value in trial.params.items() if name not in known.names}
         if new:
-            self._runs[number].describe(new)
-            self._names[number].update(new)
-        return self._runs[number]
+            known.run.describe(new)
+            known.names.update(new)
+        return known
 
     def _log(self, trial: FrozenTrial, action: Callable[[], object]) -> None:
         """Let the tool's thread do something, and wait for it unless the tool does not answer."""

@@ -6,12 +6,12 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from lazybo.core import checks
+from lazybo.core import checks, texts
 from lazybo.run.engines.base import Engine, EngineBroken, WorkerDied
 from lazybo.run.engines.foreign import ForeignEngine
 from lazybo.run.engines.local import ProcessEngine, SerialEngine, ThreadEngine
 
-__all__ = ["ADDRESSES", "CLUSTERS", "LOCAL", "Engine", "EngineBroken", "SerialEngine", "WorkerDied", "make_engine"]
+__all__ = ["LOCAL", "Engine", "EngineBroken", "SerialEngine", "WorkerDied", "is_cluster", "make_engine"]
 
 # The names of engines on this machine and on others, and how those with an address begin.
 LOCAL = ("serial", "threads", "processes")
@@ -37,6 +37,17 @@ def make_engine(executor: object, n_parallel: int | None, gpus: float = 0) -> En
         error = ValueError if isinstance(executor, str) else TypeError
         raise error(f"{ACCEPTED}; got {executor!r}")
     return engine
+
+
+def is_cluster(name: str) -> bool:
+    """Whether the engine with this name may run tasks on other machines. Raises a ValueError if there is none."""
+    if name in LOCAL:
+        return False
+    if name in CLUSTERS or name.startswith(ADDRESSES):
+        return True
+    addresses = " or ".join(f"{each}host:port" for each in ADDRESSES)
+    named = ", ".join((*LOCAL, *CLUSTERS, addresses))
+    raise ValueError(f"executor must be one of {named}, not {name!r}{texts.nearest(name, (*LOCAL, *CLUSTERS))}")
 
 
 def _check_address(address: str) -> None:
@@ -87,7 +98,6 @@ def _is_a(thing: object, module: str, name: str) -> bool:
 
 
 def _optional(name: str) -> Any:
-    """The module of an engine that needs an optional package."""
     try:
         return import_module(f"lazybo.run.engines.{name}")
     except ImportError as error:

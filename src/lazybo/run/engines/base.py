@@ -1,4 +1,4 @@
-"""`Engine`, the interface of all executors, and `OpenTasks`, the unfinished tasks of an engine.
+"""`Engine`, the interface of all executors.
 
 An engine runs calls in this thread, in threads, in processes or on a cluster. Its futures stay pending until the task
 has ended, so they can be cancelled at any time, even while the task runs. `Engine.stop` does the same and also says
@@ -10,6 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -36,7 +37,11 @@ def caused(error: E, cause: BaseException) -> E:
 
 
 class Engine(Executor, ABC):
-    """Something that runs tasks: a `concurrent.futures.Executor` that can also end a running task."""
+    """Something that runs tasks: a `concurrent.futures.Executor` that can also end a running task.
+
+    Each future ends once, by what comes first: its result, its failure, or a cancellation. The thread that takes a task
+    out of the table of open tasks ends its future.
+    """
 
     remote: bool = True  # tasks run in other processes, so arguments are pickled
     host: str = "127.0.0.1"  # where workers can reach a socket of this process
@@ -45,7 +50,10 @@ class Engine(Executor, ABC):
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._open = OpenTasks(self._abandon)
+        self._changed = threading.Condition()
+        self._tasks: dict[Future[Any], object] = {}  # those that have not ended
+        self._unsettled: set[Future[Any]] = set()  # of these tasks, and of those just taken out of the table
+        self._closed = False
 
     @property
     def workers(self) -> int:
@@ -61,39 +69,43 @@ class Engine(Executor, ABC):
 
         Other tasks are not affected.
         """
-        return self._open.stop(future)
+        task = self._take(future)
+        if task is None:
+            return True
+        try:
+            return self._abandon(task)
+        finally:
+            future.cancel()
+            future.set_running_or_notify_cancel()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more tasks. When the open ones have ended, close what this engine opened.
 
         ``cancel_futures`` stops the open tasks; running ones only if the engine can do that.
         """
-        self._open.close(wait, cancel_futures, self._release)
+        with self._changed:
+            self._closed = True
+            futures = list(self._tasks)
+        if cancel_futures:
+            # Start with the latest: stopping a running task would only start a waiting one.
+            for future in reversed(futures):
+                self.stop(future)
+        release = partial(self._release_at_end, at_once=cancel_futures)
+        if wait:
+            release()
+        else:
+            threading.Thread(target=release, name="lazybo-shutdown", daemon=True).start()
 
     @abstractmethod
     def _abandon(self, task: Any) -> bool:
         """End a cancelled task. Returns whether its worker will be free."""
 
-    def _release(self) -> object:
-        """Close what this engine opened."""
+    def _release(self, *, at_once: bool) -> object:
+        """Close what this engine opened; ``at_once``: kill workers."""
 
+    # ------------------------------------------------------- for the engines themselves
 
-class OpenTasks:
-    """The tasks of an engine that have not ended, by their futures.
-
-    Each future ends once, by what comes first: its result, its failure, or a cancellation. The thread that takes a
-    task out of this table ends its future. ``abandon`` ends a cancelled task and says whether its worker will be free.
-    """
-
-    def __init__(self, abandon: Callable[[Any], bool]) -> None:
-        self._abandon = abandon
-        self._changed = threading.Condition()
-        self._tasks: dict[Future[Any], object] = {}
-        self._unsettled: set[Future[Any]] = set()  # open ones, and those just taken out of the table
-        self._closed = False
-
-    def add(self, task: object) -> Future[Any]:
-        """A new future for a task."""
+    def _add(self, task: object) -> Future[Any]:
         future: Future[Any] = Future()
         with self._changed:
             if self._closed:
@@ -104,7 +116,7 @@ class OpenTasks:
         future.add_done_callback(self._settle)
         return future
 
-    def end(self, future: Future[Any], *, result: object = None, error: BaseException | None = None) -> None:
+    def _end(self, future: Future[Any], *, result: object = None, error: BaseException | None = None) -> None:
         """End a future, unless it has ended."""
         # If the future is cancelled between the two steps, it ends as cancelled.
         if self._take(future) is None or not future.set_running_or_notify_cancel():
@@ -114,35 +126,10 @@ class OpenTasks:
         else:
             future.set_result(result)
 
-    def stop(self, future: Future[Any]) -> bool:
-        """Cancel a future and abandon its task. Returns whether its worker will be free; True if the task has ended."""
-        task = self._take(future)
-        if task is None:
-            return True
-        try:
-            return self._abandon(task)
-        finally:
-            future.cancel()
-            future.set_running_or_notify_cancel()
-
-    def close(self, wait: bool, cancel: bool, release: Callable[[], object]) -> None:
-        """Accept no more tasks, and call ``release`` when all have ended. With ``wait``, return after that."""
-        with self._changed:
-            self._closed = True
-            futures = list(self._tasks)
-        if cancel:
-            # Start with the latest: stopping a running task would only start a waiting one.
-            for future in reversed(futures):
-                self.stop(future)
-        if wait:
-            self._release(release)
-        else:
-            threading.Thread(target=self._release, args=(release,), name="lazybo-shutdown", daemon=True).start()
-
-    def _release(self, release: Callable[[], object]) -> None:
+    def _release_at_end(self, *, at_once: bool) -> None:
         with self._changed:
             self._changed.wait_for(lambda: not self._unsettled)
-        release()
+        self._release(at_once=at_once)
 
     def _take(self, future: Future[Any]) -> object | None:
         with self._changed:

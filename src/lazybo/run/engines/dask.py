@@ -111,7 +111,7 @@ class DaskEngine(Engine):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future of one call, which waits at the scheduler."""
         sent: list[distributed.Future] = []
-        future = self._open.add(sent)
+        future = self._add(sent)
         key = f"{self._prefix}{next(self._numbers):09}"
         try:
             # fifo_timeout: tasks run in the order of submission, however close together.
@@ -120,7 +120,7 @@ class DaskEngine(Engine):
             sent.append(running)
             running.add_done_callback(partial(self._finish, future))
         except Exception as error:
-            self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
+            self._end(future, error=self._broken(error) if self._is_lost(error) else error)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -128,7 +128,7 @@ class DaskEngine(Engine):
         self._closing = len(self._owned) > 1  # the cluster ends, and its workers with it
         super().shutdown(wait, cancel_futures=cancel_futures)
 
-    def _release(self) -> None:
+    def _release(self, *, at_once: bool) -> None:  # noqa: ARG002
         for thread in list(self._restarts.values()):
             thread.join()
         if self._keeper is not None:
@@ -138,29 +138,29 @@ class DaskEngine(Engine):
 
     def _finish(self, future: Future[Any], running: distributed.Future) -> None:
         try:
-            self._open.end(future, result=running.result())
+            self._end(future, result=running.result())
         except distributed.scheduler.KilledWorker as error:
-            self._open.end(future, error=caused(WorkerDied(str(error), error.allowed_failures + 1), error))
+            self._end(future, error=caused(WorkerDied(str(error), error.allowed_failures + 1), error))
         except CancelledError as error:
             # Tasks that we cancelled are not open any more, so the cluster was restarted or is lost.
             said = LOST.get(getattr(error, "reason", ""))
-            self._open.end(future, error=self._broken(error) if said is None else caused(WorkerDied(said), error))
+            self._end(future, error=self._broken(error) if said is None else caused(WorkerDied(said), error))
         except BaseException as error:
-            self._open.end(future, error=self._broken(error) if self._is_lost(error) else error)
+            self._end(future, error=self._broken(error) if self._is_lost(error) else error)
         finally:
             # Workers keep no results, so that they can be restarted.
             running.release()
 
     def _abandon(self, task: list[distributed.Future]) -> bool:
         try:
-            return all(self._end(running) for running in task)
+            return all(self._end_running(running) for running in task)
         except Exception as error:
             _logger.warning(f"A task could not be stopped: {error}")
             with contextlib.suppress(Exception):
                 self._client.cancel(task)  # a suspended scheduler hears of it later
             return False
 
-    def _end(self, running: distributed.Future) -> bool:
+    def _end_running(self, running: distributed.Future) -> bool:
         """End one task. If it runs, its worker is restarted, unless that would cost something else.
 
         The worker stays if other tasks run there, if it holds data, or if no nanny would start it again.

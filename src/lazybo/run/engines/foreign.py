@@ -26,31 +26,31 @@ class ForeignEngine(Engine):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future of one call, which waits in the executor's own queue."""
         sent: list[Future[Any]] = []
-        future = self._open.add(sent)
+        future = self._add(sent)
         try:
             sent.append(self._executor.submit(fn, *args, **kwargs))
         except Exception as error:
             # A closed executor raises a plain RuntimeError.
             broken = isinstance(error, RuntimeError)
-            self._open.end(future, error=self._broken(error) if broken else error)
+            self._end(future, error=self._broken(error) if broken else error)
         else:
             sent[0].add_done_callback(partial(self._finish, future))
         return future
 
     def _finish(self, future: Future[Any], running: Future[Any]) -> None:
         if running.cancelled():
-            self._open.stop(future)
+            self.stop(future)
             return
         error = running.exception()
         if isinstance(error, BrokenExecutor):
             error = self._broken(error)
-        self._open.end(future, result=None if error else running.result(), error=error)
+        self._end(future, result=None if error else running.result(), error=error)
 
     def _abandon(self, task: list[Future[Any]]) -> bool:
         """False if the task runs: a plain executor cannot end it."""
         return all(self._stop(running) for running in task)
 
-    def _release(self) -> None:
+    def _release(self, *, at_once: bool) -> None:  # noqa: ARG002
         self._closing()
 
     def _broken(self, cause: BaseException) -> EngineBroken:

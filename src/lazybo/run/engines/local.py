@@ -32,16 +32,16 @@ class SerialEngine(Engine):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future that has ended. KeyboardInterrupt is raised here, not kept in the future."""
-        future = self._open.add("runs")
+        future = self._add("runs")
         try:
             result = fn(*args, **kwargs)
         except KeyboardInterrupt:
-            self._open.stop(future)
+            self.stop(future)
             raise
         except BaseException as error:
-            self._open.end(future, error=error)
+            self._end(future, error=error)
         else:
-            self._open.end(future, result=result)
+            self._end(future, result=result)
         return future
 
     def _abandon(self, task: object) -> bool:  # noqa: ARG002
@@ -49,8 +49,6 @@ class SerialEngine(Engine):
 
 
 class _Task:
-    """A call that waits for a slot, or runs in one."""
-
     def __init__(self, call: Callable[[], object]) -> None:
         self.call = call
         self.future: Future[Any]
@@ -68,9 +66,8 @@ class _SlotEngine(Engine):
         self._running: set[_Task] = set()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future of one call, which waits for a slot."""
         task = _Task(partial(fn, *args, **kwargs))
-        task.future = self._open.add(task)
+        task.future = self._add(task)
         with self._slots:
             self._waiting.append(task)
         self._advance()
@@ -97,7 +94,6 @@ class _SlotEngine(Engine):
             return True
 
     def _advance(self) -> None:
-        """Start waiting tasks in the free slots."""
         while True:
             with self._slots:
                 if not self._waiting or len(self._running) >= self._workers:
@@ -140,7 +136,7 @@ class ThreadEngine(_SlotEngine):
     def _finish(self, task: _Task, *, result: object = None, error: BaseException | None = None) -> None:
         if self._leave(task):
             self._advance()
-        self._open.end(task.future, result=result, error=error)
+        self._end(task.future, result=result, error=error)
 
     def _kill(self, task: _Task) -> bool:  # noqa: ARG002
         return False
@@ -161,10 +157,6 @@ class ProcessEngine(_SlotEngine):
         self._idle: list[ProcessPoolExecutor] = []
         self._retiring: list[threading.Thread] = []
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks, and end the workers: those of cancelled tasks at once."""
-        self._open.close(wait, cancel_futures, partial(self._end_workers, kill=cancel_futures))
-
     def _start(self, task: _Task) -> None:
         try:
             with self._lock:
@@ -174,7 +166,7 @@ class ProcessEngine(_SlotEngine):
                 task.pool, running = self._send(task.call)
         except Exception as error:  # the system has no processes, memory or file descriptors left
             if self._leave(task):
-                self._open.end(task.future, error=error)
+                self._end(task.future, error=error)
         else:
             running.add_done_callback(partial(self._finish, task))
 
@@ -202,7 +194,7 @@ class ProcessEngine(_SlotEngine):
             else:
                 self._idle.append(task.pool)
         self._advance()
-        self._open.end(task.future, result=None if error else running.result(), error=error)
+        self._end(task.future, result=None if error else running.result(), error=error)
 
     def _kill(self, task: _Task) -> bool:
         with self._lock:
@@ -217,10 +209,10 @@ class ProcessEngine(_SlotEngine):
         thread.start()
         self._retiring = [*(t for t in self._retiring if t.is_alive()), thread]
 
-    def _end_workers(self, *, kill: bool) -> None:
+    def _release(self, *, at_once: bool) -> None:
         with self._lock:
             while self._idle:
-                self._retire(self._idle.pop(), kill=kill)
+                self._retire(self._idle.pop(), kill=at_once)
             retiring = self._retiring
         for thread in retiring:
             thread.join()

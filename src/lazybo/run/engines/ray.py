@@ -77,20 +77,20 @@ class RayEngine(Engine):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A future of one call, which waits in Ray's own queue."""
         task = _Task(partial(fn, *args, **kwargs))
-        future = self._open.add(task)
+        future = self._add(task)
         self._send(task, future)
         return future
 
     def _send(self, task: _Task, future: Future[Any]) -> None:
         if not ray.is_initialized():
             # Ray would start a new cluster here without asking.
-            self._open.end(future, error=_broken("ray.shutdown() was called"))
+            self._end(future, error=_broken("ray.shutdown() was called"))
             return
         try:
             task.sent.append(self._run.remote(task.call))
             task.sent[-1].future().add_done_callback(partial(self._finish, task, future))
         except Exception as error:
-            self._open.end(future, error=error)
+            self._end(future, error=error)
 
     def _finish(self, task: _Task, future: Future[Any], running: Future[Any]) -> None:
         error = running.exception()
@@ -103,7 +103,7 @@ class RayEngine(Engine):
             error = caused(WorkerDied(f"the Ray worker that ran the task died: {error}", len(task.sent)), error)
         elif isinstance(error, exceptions.RaySystemError):
             error = caused(_broken(error), error)
-        self._open.end(future, result=None if error else running.result(), error=error)
+        self._end(future, result=None if error else running.result(), error=error)
 
     def _send_again(self, task: _Task, future: Future[Any]) -> bool:
         """Resend a task whose worker may have been killed because of another task."""
@@ -121,7 +121,7 @@ class RayEngine(Engine):
             ray.cancel(task.sent[-1], force=True)
         return True
 
-    def _release(self) -> None:
+    def _release(self, *, at_once: bool) -> None:  # noqa: ARG002
         if self._owns_connection:
             ray.shutdown()
 
