@@ -7,10 +7,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from lazybo.gp.cholesky import inverted
-from lazybo.gp.fit import learn
+from lazybo.gp.fit import Learner, learn
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.marginal import evidence
 from lazybo.gp.process import CACHED_ROWS, Process
 from lazybo.gp.targets import Targets, Transform, identity, standardize
 
@@ -214,7 +213,7 @@ def test_the_gradient_of_the_evidence(rng: np.random.Generator) -> None:
         return other.log_marginal_likelihood()
 
     phi = np.append(gp.kernel.theta, np.log(gp.noise))
-    likelihood, gradient = evidence(gp.kernel, gp.noise, gp.X, gp.targets.values, known)
+    likelihood, gradient = Learner.evidence(gp.kernel, gp.noise, gp.X, gp.targets.values, known)
     assert likelihood == pytest.approx(value(phi), rel=1e-10)
     np.testing.assert_allclose(gradient, approx_fprime(phi, value, 1e-6), rtol=1e-3, atol=1e-3)
 
@@ -237,29 +236,6 @@ def test_after_append_nothing_of_cubic_order_runs(rng: np.random.Generator, vari
     assert gp.process.factor.refactorisations == 0
     gp.set_parameters(gp.kernel, gp.noise)
     assert gp.process.rebuilds == 1
-
-
-def test_a_point_that_was_predicted_is_appended_in_linear_time(rng: np.random.Generator) -> None:
-    gp, u = filled(rng, 600), rng.random((5, 3))
-    twin = LazyGP(gp.kernel, gp.noise)
-    twin.append(gp.X, gp.y)
-    gp.posterior(u)
-    work = gp.process.factor.work
-    gp.append(u[2:3], [1.0])
-    assert gp.process.factor.work - work <= 2 * 601
-    twin.append(u[2:3], [1.0])
-    np.testing.assert_allclose(gp.process.factor.factor, twin.process.factor.factor, atol=1e-10)
-    work = gp.process.factor.work
-    gp.append(u[3:4], [1.0])
-    assert gp.process.factor.work - work > 600**2 / 2.1, (
-        "what was solved before is not taken for an answer after a change"
-    )
-    gp.posterior(u)
-    gp.set_parameters(Matern52(np.full(3, 0.9)), 1e-3)
-    gp.append(u[:1], [1.0])
-    fresh = LazyGP(gp.kernel, gp.noise)
-    fresh.append(gp.X, gp.y)
-    np.testing.assert_allclose(gp.process.factor.factor, fresh.process.factor.factor, atol=1e-9)
 
 
 def test_samples_have_the_posterior_moments(rng: np.random.Generator) -> None:
@@ -376,18 +352,6 @@ def test_learning_from_values_whose_squares_overflow_says_what_to_do(rng: np.ran
     assert gp.n == 4
 
 
-@pytest.mark.parametrize("count", [1, 3, 8])
-def test_a_row_appended_alone_is_the_same_whatever_was_predicted_before(rng: np.random.Generator, count: int) -> None:
-    x, u = rng.random((70, 3)), rng.random((count, 3))
-    seen, blind = (Process(Matern52(np.ones(3)), 1e-4) for _ in range(2))
-    for process in (seen, blind):
-        process.append(x, np.zeros(70))
-    seen.posterior(u)
-    for process in (seen, blind):
-        process.append_alone(u[-1], 0.0)
-    np.testing.assert_array_equal(seen.factor.factor, blind.factor.factor)
-
-
 def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generator) -> None:
     x, y, u = rng.random((10, 3)), rng.random(10), rng.random((5, 3))
     gp = LazyGP(Matern52(np.ones(3)), 1e-3)
@@ -418,7 +382,7 @@ def test_the_inverse_among_rows_does_not_depend_on_what_is_cached(rng: np.random
 
     process.append(x[:50], np.zeros(50))
     for point in x[50:70]:
-        process.append_alone(point, 1.0)
+        process.append(point[None], [1.0])
     check(rows)
     process.truncate(40)
     process.append(x[70:100], np.zeros(30))

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp.fit import learn
+from lazybo.gp.fit import Learner, learn
 from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52
-from lazybo.gp.kernels.base import as_kernel, upper
+from lazybo.gp.kernels.base import Several, as_kernel, upper
 from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.marginal import evidence
 from lazybo.gp.priors import Priors, prior_kernel
 from lazybo.gp.targets import standardize
 
@@ -203,10 +202,10 @@ class TestEveryKernel:
         weights = rng.standard_normal((25, 25))
         weights += weights.T
         pairs = make(rng, columns).pairs(x)
-        pairs.covariance(make(rng, columns))  # what was computed for another kernel is not used again
-        k = pairs.covariance(kernel)
+        pairs.covariance(make(rng, columns).values[None])  # what was computed for another kernel is not used again
+        (k,) = pairs.covariance(kernel.values[None])
         np.testing.assert_allclose(k, kernel(x)[upper(25)], rtol=1e-12, atol=1e-14)
-        gradient = pairs.by_theta(weights[upper(25)], np.diagonal(weights))
+        (gradient,) = pairs.by_theta(weights[None, upper(25)], np.diagonal(weights)[None])
         numeric = approx_fprime(kernel.theta, lambda theta: np.vdot(weights, kernel.with_theta(theta)(x)), 1e-7)
         np.testing.assert_allclose(gradient, numeric, atol=1e-4)
 
@@ -218,8 +217,8 @@ class TestEveryKernel:
                 weights = rng.standard_normal((12, 12))
                 weights += weights.T
                 pairs = kernel.pairs(x)
-                pairs.covariance(kernel)
-                gradient = pairs.by_theta(weights[upper(12)], np.diagonal(weights))
+                pairs.covariance(kernel.values[None])
+                (gradient,) = pairs.by_theta(weights[None, upper(12)], np.diagonal(weights)[None])
                 value = partial(weighted_sum, kernel, x, weights)
                 numeric = approx_fprime(kernel.theta, value, 1e-7)
                 np.testing.assert_allclose(gradient, numeric, atol=1e-4, err_msg=str(columns))
@@ -243,11 +242,31 @@ class TestEveryKernel:
             assert slopes.variance_gradient[j, 1] == pytest.approx(variance, rel=1e-3, abs=1e-4)
 
         def likelihood(phi: np.ndarray) -> float:
-            return evidence(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), x, gp.y, np.zeros(30))[0]
+            return Learner.evidence(gp.kernel.with_theta(phi[:-1]), float(np.exp(phi[-1])), x, gp.y, np.zeros(30))[0]
 
-        _, gradient = evidence(gp.kernel, gp.noise, x, gp.y, np.zeros(30))
+        _, gradient = Learner.evidence(gp.kernel, gp.noise, x, gp.y, np.zeros(30))
         phi = np.append(gp.kernel.theta, np.log(gp.noise))
         np.testing.assert_allclose(gradient, approx_fprime(phi, likelihood, 1e-6), rtol=1e-3, atol=1e-3)
+
+    def test_several_at_once_are_those_one_by_one(
+        self, make: Make, columns: tuple[Column, ...], rng: np.random.Generator
+    ) -> None:
+        """Between points, between pairs with their gradients; and an entry does not depend on the other points."""
+        kernels = [make(rng, columns).with_theta(rng.normal(size=len(make(rng, columns).theta))) for _ in range(3)]
+        x, u = mixed_points(rng, 40, columns), mixed_points(rng, 30, columns)
+        coordinates = kernels[0].coordinates
+        several, c, o = kernels[0].several(kernels), coordinates.of(x), coordinates.of(u)
+        found = several.between(c, o)
+        np.testing.assert_allclose(found, Several(kernels).between(c, o), rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(several.diagonal(), [each(x[:1])[0, 0] for each in kernels])
+        np.testing.assert_array_equal(several.between(c[7:8], o[3:9]), found[:, 7:8, 3:9])
+        pairs, values = kernels[0].pairs(x), np.array([each.values for each in kernels])
+        weights, diagonal = rng.normal(size=(3, 780)), rng.normal(size=(3, 40))
+        together = pairs.covariance(values), pairs.by_theta(weights, diagonal)
+        for i in range(3):
+            one = slice(i, i + 1)
+            np.testing.assert_allclose(together[0][one], pairs.covariance(values[one]), rtol=1e-10)
+            np.testing.assert_allclose(together[1][one], pairs.by_theta(weights[one], diagonal[one]), rtol=1e-8)
 
     @pytest.mark.parametrize("scale", [1e-90, 1e-3, 1e3])
     def test_extreme_distances_give_numbers(
@@ -262,8 +281,8 @@ class TestEveryKernel:
         z = kernel.features(x)
         k, slope = kernel.with_slope(z, z)
         pairs = kernel.pairs(x)
-        np.testing.assert_allclose(pairs.covariance(kernel), k[upper(12)], rtol=1e-12)
-        for numbers in (k, slope.by_points(np.ones((12, 12))), pairs.by_theta(np.ones(66), np.ones(12))):
+        np.testing.assert_allclose(pairs.covariance(kernel.values[None])[0], k[upper(12)], rtol=1e-12)
+        for numbers in (k, slope.by_points(np.ones((12, 12))), pairs.by_theta(np.ones((1, 66)), np.ones((1, 12)))):
             assert np.isfinite(numbers).all()
         np.testing.assert_allclose(np.diagonal(k), kernel.diagonal(z))
 
@@ -403,7 +422,7 @@ def test_distances_of_whole_numbers_are_those_of_differences_and_exact_for_equal
         assert one.coordinates.distances(z, z, scales)[3, 7] == 0.0
         assert np.array_equal(one.between(z[4:5], z[:11])[0], one(counts)[4, :11])
         x, pairs = one.check(counts), one.pairs(counts)
-        assert np.allclose(pairs.covariance(one), one(x)[pairs.upper], rtol=1e-12)
+        assert np.allclose(pairs.covariance(one.values[None])[0], one(x)[pairs.upper], rtol=1e-12)
 
 
 def test_numbers_before_a_column_are_not_seen() -> None:

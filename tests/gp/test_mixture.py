@@ -7,7 +7,8 @@ from scipy.stats import multivariate_normal, norm
 
 from lazybo.gp.fit import Data, draw, modes, particles_at
 from lazybo.gp.kernels import AdditiveMatern52, Kernel, Matern52
-from lazybo.gp.mixture import Posterior, PosteriorPool
+from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.mixture import Particle, Posterior
 from lazybo.gp.priors import Priors, prior_kernel
 from lazybo.gp.process import Process
 
@@ -100,14 +101,106 @@ def test_leaving_one_out_is_what_the_others_predict(mixture: Posterior) -> None:
         assert found.deviation[row] ** 2 == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_pool_of_all_particles_follows_them(mixture: Posterior, rng: np.random.Generator) -> None:
-    pool = PosteriorPool(mixture.processes, rng.random((30, 2)))
-    pool.moments()
-    for process in mixture.processes:
-        process.append([[0.5, 0.5]], [0.2])
-    exact = mixture.components(pool.points)
-    for found, expected in zip(pool.moments(), (exact.mean, exact.std), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-7)
+KERNELS = {
+    "one": [Matern52(np.full(2, 0.4))],
+    "matern": [Matern52(np.full(2, 0.4)), Matern52(np.array([0.2, 0.9]), 2.0)],
+    "additive": [AdditiveMatern52(np.full(2, 0.4)), AdditiveMatern52(np.array([0.2, 0.9]), 2.0, 0.3)],
+}
+
+
+def empty(name: str, prior: PriorMean | None = None) -> Posterior:
+    return Posterior.of([Particle(kernel, 1e-3, 0.0) for kernel in KERNELS[name]], prior)
+
+
+def grown(posterior: Posterior, x: np.ndarray, stop: int, built: int) -> Posterior:
+    """The first rows of ``x``: the first ``built`` rows together, the others one by one."""
+    new = x[posterior.n : stop]
+    return posterior.updated(new, np.zeros(len(new)), np.sin(7 * x[:stop]).sum(axis=1), built)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_posterior_that_grows_is_that_of_separate_processes(name: str, rng: np.random.Generator) -> None:
+    """With pending rows, known variances and a prior mean; also at points that are followed."""
+    kernel = Matern52(np.full(2, 0.6))
+    prior = PriorMean(kernel, kernel.features(rng.random((4, 2))), rng.standard_normal(4), 0.4)
+    x, points, u, known = rng.random((30, 2)), rng.random((40, 2)), rng.random((5, 2)), rng.random(30)
+    posterior = empty(name, prior)
+    for stop in (12, 13, 20, 30):
+        targets = np.where(np.arange(stop) % 7 == 3, np.nan, np.sin(7 * x[:stop]).sum(axis=1))
+        new = slice(posterior.n, stop)
+        before = posterior.components(u)
+        posterior, old = posterior.updated(x[new], known[new], targets, 12), posterior
+        expected = []
+        for each in KERNELS[name]:
+            process = Process(each, 1e-3, prior)
+            process.append(x[:stop], targets, variance=known[:stop])
+            expected.append(process)
+        naive = Posterior(expected)
+        for where, found in ((points, posterior.over(points)), (u, posterior.components(u))):
+            moments = [process.posterior(where) for process in expected]
+            np.testing.assert_allclose(found.mean, [each.mean for each in moments], atol=1e-8)
+            np.testing.assert_allclose(found.std**2, [each.variance for each in moments], atol=1e-8)
+        np.testing.assert_allclose(posterior.weights, naive.weights, rtol=1e-6)
+        np.testing.assert_allclose(posterior.smoothed(), naive.smoothed(), atol=1e-8)
+        np.testing.assert_allclose(posterior.mean(u), naive.mean(u), atol=1e-8)
+        assert posterior.misfit == pytest.approx(naive.misfit)
+        for part, same in zip(before, old.components(u), strict=True):
+            np.testing.assert_array_equal(part, same)  # what was given out does not change
+
+
+@pytest.mark.parametrize("keep", [128, 155])
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_was_cut_and_grew_again_is_the_same_to_the_last_bit(
+    name: str, keep: int, rng: np.random.Generator
+) -> None:
+    """Whole chunks stay of the rows that were added together; of the others any number."""
+    x, points = rng.random((180, 2)), rng.random((20, 2))
+    once = grown(empty(name), x, 180, 150)
+    posterior = grown(empty(name), x, 160, 150)
+    posterior.over(points)
+    cut = grown(posterior, x, 180, 150).first(keep)
+    assert cut.n == keep if keep > 150 else cut.n == 128
+    cut.over(points)
+    again = grown(cut, x, 180, 150)
+    for part, same in zip(again.over(points), once.over(points), strict=True):
+        np.testing.assert_array_equal(part, same)
+    for one, other in zip(again.processes, once.processes, strict=True):
+        np.testing.assert_array_equal(one.factor.factor, other.factor.factor)
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_row_is_the_same_whatever_was_predicted_before(name: str, count: int, rng: np.random.Generator) -> None:
+    """A point that was predicted is added in linear time, to the same bits."""
+    x = rng.random((71, 2))
+    seen, blind = (grown(empty(name), x, 70, 70) for _ in range(2))
+    seen.components(np.vstack((rng.random((count - 1, 2)), x[70:])))
+    work = seen.leading.factor.work
+    seen, blind = (grown(each, x, 71, 70) for each in (seen, blind))
+    assert seen.leading.factor.work - work <= 2 * 71
+    for one, other in zip(seen.processes, blind.processes, strict=True):
+        np.testing.assert_array_equal(one.factor.factor, other.factor.factor)
+
+
+def test_a_row_costs_one_pass_over_the_columns_of_points_that_are_followed(rng: np.random.Generator) -> None:
+    x, points = rng.random((401, 2)), rng.random((40, 2))
+    posterior = grown(empty("one"), x, 400, 400)
+    posterior.over(points)
+    posterior = grown(posterior, x, 401, 400)
+    posterior.leading.whitened  # noqa: B018 - not for the points
+    work = posterior.leading.factor.work
+    posterior.over(points)
+    assert posterior.leading.factor.work - work <= 401 * 40
+
+
+def test_particles_explain_values_that_they_expect_and_no_others(rng: np.random.Generator) -> None:
+    x = rng.random((12, 2))
+    posterior = grown(empty("additive"), x, 10, 10)
+    expected, std = posterior.components(x[10:]).middle(), posterior.components(x[10:]).std.max()
+    for away, explained in ((0.0, True), (20.0 * std, False)):
+        targets = np.append(posterior.targets, expected + away)
+        after = posterior.updated(x[10:], np.zeros(2), targets, 10)
+        assert after.weighted(-posterior.log_likelihoods).explains(2, posterior.misfit) is explained
 
 
 def test_draws_have_the_moments_of_the_posterior() -> None:

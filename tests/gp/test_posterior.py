@@ -1,4 +1,4 @@
-"""The pool and the near field against the exact posterior."""
+"""The near field against the exact posterior."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import Matern52
 from lazybo.gp.kernels.base import PriorMean
-from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean, Pool, groups_of_rows
+from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean
 from lazybo.gp.process import Process
 
 
@@ -27,61 +27,6 @@ def test_the_moments_of_a_process_agree(rng: np.random.Generator) -> None:
     mean, covariance = posterior.posterior_covariance(posterior.X)
     np.testing.assert_allclose(posterior.smoothed(), mean, atol=1e-8)
     np.testing.assert_allclose(posterior.told_covariance(posterior.X), covariance, atol=1e-12)
-    np.testing.assert_array_equal(posterior.ranges, np.full(3, 0.4))
-
-
-def test_the_pool_follows_a_growing_process(rng: np.random.Generator) -> None:
-    process = filled(rng, 5, prior=prior_mean(rng, 4))
-    pool = Pool(process, rng.random((40, 3)))
-    for step in range(12):
-        if step == 6:
-            process.set_parameters(Matern52(np.full(3, 0.7)), 1e-3)
-        if step == 9:
-            process.truncate(10)
-        if step == 10:
-            process.append(rng.random((2, 3)), [np.nan, np.nan])
-        mean, std = pool.posterior()
-        exact = process.posterior(pool.points)
-        np.testing.assert_allclose(mean, exact.mean, atol=1e-8)
-        np.testing.assert_allclose(std**2, exact.variance, atol=1e-8)
-        process.append(rng.random((step, 3)), rng.random(step))
-
-
-def test_a_row_costs_the_pool_one_pass_over_its_columns(rng: np.random.Generator) -> None:
-    process = filled(rng, 400)
-    pool = Pool(process, rng.random((40, 3)))
-    pool.posterior()
-    process.append(rng.random((1, 3)), [0.0])
-    process.whitened  # noqa: B018 - not the pool's work
-    work = process.factor.work
-    pool.posterior()
-    assert process.factor.work - work <= 401 * 40
-
-
-def grown(x: np.ndarray, stop: int, built: int, process: Process | None = None) -> Process:
-    """A process whose first ``built`` rows were added in chunks, and the others one by one."""
-    process = process or Process(Matern52(np.full(3, 0.4)), 1e-4)
-    for rows in groups_of_rows(process.n, stop, built):
-        if rows.start < built:
-            process.append(x[rows], x[rows, 0])
-        else:
-            process.append_alone(x[rows.start], x[rows.start, 0])
-    return process
-
-
-@pytest.mark.parametrize("keep", [128, 155])
-def test_a_pool_that_was_cut_and_grew_again_is_the_same_to_the_last_bit(rng: np.random.Generator, keep: int) -> None:
-    """Whole chunks stay of the rows that were added together; of the others any number."""
-    x, points = rng.random((180, 3)), rng.random((20, 3))
-    process = grown(x, 180, 150)
-    assert process.built == 150
-    pool = Pool(process, points)
-    pool.posterior()
-    process.truncate(keep)
-    pool.truncate(keep)
-    grown(x, 180, 150, process)
-    assert process.built == 150
-    np.testing.assert_array_equal(pool.posterior(), Pool(grown(x, 180, 150), points).posterior())
 
 
 def test_the_near_field_of_few_rows_is_exact(rng: np.random.Generator) -> None:

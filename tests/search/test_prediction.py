@@ -44,13 +44,14 @@ def test_predictions_are_quantiles_of_the_posterior_in_the_units_of_the_objectiv
     direction: Any, transform: Any
 ) -> None:
     optimizer = run(Optimizer(PLANE, seed=0, direction=direction, value_transform=transform), bowl, 15)
-    process, warping = optimizer.model.surrogate()
+    _, warping = optimizer.model.surrogate()
     rng = np.random.default_rng(0)
     configurations = [{"x": x, "y": y} for x, y in rng.uniform(-5, 5, (BLOCK_POINTS + 3, 2)).tolist()]
     found = optimizer.predict(configurations)
     points = np.array([optimizer.space.points.encode(params) for params in configurations])
-    mean, variance = process.posterior(points)
-    drawn = mean + np.sqrt(variance) * rng.standard_normal((2000, 1))
+    parts = optimizer.model.predictor().posterior.components(points)
+    kernels = rng.choice(len(parts.mean), 4000, p=np.exp(parts.log_weights))
+    drawn = parts.mean[kernels] + parts.std[kernels] * rng.standard_normal((4000, 1))
     values = warping.inverse(drawn) * (1 if direction == "minimize" else -1)
     # 2.5 % of the values that the posterior expects are below the interval, half of them below the median.
     for quantile, ends in ((0.025, "low"), (0.5, "value"), (0.975, "high")):

@@ -12,17 +12,13 @@ if TYPE_CHECKING:
     from lazybo.gp.earlier import Related as Related
     from lazybo.gp.earlier import Task as Task
     from lazybo.gp.fit import Learner as Learner
-    from lazybo.gp.fit import Particle as Particle
     from lazybo.gp.kernels import Column as Column
     from lazybo.gp.kernels import Kernel as Kernel
     from lazybo.gp.kernels import Matern52 as Matern52
     from lazybo.gp.lazy_gp import LazyGP as LazyGP
     from lazybo.gp.mixture import Components as Components
+    from lazybo.gp.mixture import Particle as Particle
     from lazybo.gp.mixture import Posterior as Posterior
-    from lazybo.gp.mixture import PosteriorPool as PosteriorPool
-    from lazybo.gp.posterior import CHUNK_ROWS as CHUNK_ROWS
-    from lazybo.gp.posterior import NO_VALUE as NO_VALUE
-    from lazybo.gp.posterior import groups_of_rows as groups_of_rows
     from lazybo.gp.priors import Priors as Priors
     from lazybo.gp.process import Process as Process
     from lazybo.gp.targets import Targets as Targets
@@ -31,7 +27,6 @@ else:
     __getattr__ = lazily(
         __name__,
         {
-            "CHUNK_ROWS": "posterior",
             "Column": "kernels",  # a column of points: numbers, choices, or a block of numbers
             "Components": "mixture",  # what each particle predicts at some points, and quantiles of their mixture
             "CurveModel": "curve_forecasts",  # learning curves, and forecasts of where others end
@@ -42,16 +37,13 @@ else:
             "LazyGP": "lazy_gp",  # a process in units of the observed values (public)
             "Learner": "fit",  # when and how kernel parameters are learned
             "Matern52": "kernels",  # the kernel with one length scale for each column (public)
-            "NO_VALUE": "posterior",
-            "Particle": "fit",
+            "Particle": "mixture",
             "Posterior": "mixture",  # weighted processes with the same rows: predictions of an output
-            "PosteriorPool": "mixture",
             "Priors": "priors",  # what is believed about kernel parameters and noise (public)
             "Process": "process",  # one Gaussian process, in units of the targets
             "Related": "earlier",
             "Targets": "targets",  # values shifted and scaled for a process, and back
             "Task": "earlier",
             "Warping": "targets",  # values warped for a process, and back
-            "groups_of_rows": "posterior",
         },
     )

@@ -29,7 +29,6 @@ Afterwards L Lᵀ = K + diag(``jitter``). Stage 2 changes the old rows too, and 
 matrices. Truncating removes the new rows, but not that jitter.
 """
 
-from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,7 +96,8 @@ class GrowingCholesky:
 
     def copy(self) -> "GrowingCholesky":
         """An independent factor with the same rows. Both share what neither changes, so this costs O(n / b)."""
-        factor = copy(self)
+        factor = object.__new__(GrowingCholesky)
+        factor.__dict__.update(self.__dict__)
         factor._panels = self._panels[: -(-self._n // PANEL_ROWS)]
         return factor
 
@@ -128,12 +128,15 @@ class GrowingCholesky:
         may be (n,) and ``block`` a number. If Q of a single row is known, pass it as ``solved``: the row then costs
         O(n).
         """
-        cross, block = self._checked(cross, block)
+        self.extend(*self._checked(cross, block), solved)
+
+    def extend(self, cross: Array, block: Array, solved: Array | None = None) -> None:
+        """`append` for arrays that are known to be right: finite doubles, (n, t) and (t, t)."""
         before = self._n
         try:
             # New rows that cross the end of a panel are split there: each part lies in one diagonal block.
             for new in self._cuts(len(block)):
-                self._extend(cross, block, new, solved if len(block) == 1 else None)
+                self._add_rows(cross, block, new, solved if len(block) == 1 else None)
         except _PivotError as pivot:
             self._n = before
             self._refactorise(cross, block, pivot)
@@ -174,7 +177,7 @@ class GrowingCholesky:
                 stop = min((first // together + 1) * together, rows)
                 self._solve_rows(x, panel, first, stop)
                 first = stop
-        self.work += (m**2 - done**2) // 2 * (x.size // max(m, 1))
+        self._work[0] += (m**2 - done**2) // 2 * (x.size // max(m, 1))
 
     def _solve_rows(self, x: Array, panel: _Panel, first: int, stop: int) -> None:
         """Solve rows [first, stop) of a panel; all rows before them must be solved."""
@@ -196,7 +199,7 @@ class GrowingCholesky:
             x[panel.start : stop] = _solve_triangle(panel.diagonal, rows, x[panel.start : stop], transposed=True)
             if panel.start:
                 _subtract_product(x[: panel.start], panel.left[:rows].T, x[panel.start : stop])
-        self.work += self._n * x.size // 2
+        self._work[0] += self._n * x.size // 2
         return x
 
     def solve(self, b: ArrayLike) -> Array:
@@ -220,12 +223,12 @@ class GrowingCholesky:
 
     def diagonal(self) -> Array:
         """The pivots, diag(L), (n,)."""
-        parts = [np.diagonal(panel.diagonal)[:rows] for panel, rows in self._filled()]
+        parts = [panel.diagonal.diagonal()[:rows] for panel, rows in self._filled()]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def logdet(self) -> float:
         """log det K = 2 Σ log Lᵢᵢ."""
-        return 2.0 * float(np.log(self.diagonal()).sum())
+        return 2.0 * float(np.add.reduce(np.log(self.diagonal())))
 
     # ---------------------------------------------------------------- append
 
@@ -250,14 +253,18 @@ class GrowingCholesky:
         stops = [*range(first_free, t, PANEL_ROWS), t]
         return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False) if a < b]
 
-    def _extend(self, cross: Array, block: Array, new: slice, solved: Array | None) -> None:
+    def _add_rows(self, cross: Array, block: Array, new: slice, solved: Array | None) -> None:
         """Append the rows ``new`` of the block; the rows before them must be in the factor."""
         p = np.vstack((cross[:, new], block[new, : new.start].T)) if new.start else cross[:, new]
         c = block[new, new]
-        q = self.solve_lower(p[:, 0] if p.shape[1] == 1 else p) if solved is None else solved
+        if solved is None:
+            q = np.array(p[:, 0] if p.shape[1] == 1 else p, order="C")
+            self.finish_solve(q, 0)
+        else:
+            q = solved
         q = q.reshape(p.shape)
         d, jitter = _factor_with_floor(c - q.T @ q, np.diagonal(c), new.start)
-        self.work += len(c) ** 2 * self._n + len(c) ** 3 // 6
+        self._work[0] += len(c) ** 2 * self._n + len(c) ** 3 // 6
         self._write(q.T, d, jitter)
 
     def _write(self, q_transposed: Array, d: Array, jitter: Array) -> None:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from lazybo.core import Array, Lag, checks, one_thread
 from lazybo.gp.kernels.base import Kernel
-from lazybo.gp.marginal import Workspace, evidence, minimise
+from lazybo.gp.marginal import Evidence, minimise
+from lazybo.gp.mixture import Particle
 from lazybo.gp.priors import NOISY, Hypothesis, K, Priors, prior_kernel
 from lazybo.gp.targets import relative_variances, subset
 
@@ -166,7 +167,8 @@ def learn_together(
 def _modes(parts: Sequence[Data], kernel: K, noise: float, priors: Priors, *, n: int, both: bool) -> list[Learned[K]]:
     """The modes that were tried, the most probable one first."""
     hypotheses = priors.hypotheses() if n >= NOISY_POINTS else priors.hypotheses()[:1]
-    found = [_ascend(parts, kernel, *start) for start in _starts(kernel, noise, hypotheses, both=both)]
+    evidences = [(Evidence(kernel, *data), len(data.x)) for data in parts]
+    found = [_ascend(evidences, kernel, *start) for start in _starts(kernel, noise, hypotheses, both=both)]
     return sorted(found, key=lambda learned: -learned.log_posterior)
 
 
@@ -200,41 +202,42 @@ class LogPosterior:
     Parameters without a spread are ``held`` at the centers of their priors.
     """
 
-    def __init__(self, parts: Sequence[Data], kernel: Kernel, hypothesis: Hypothesis) -> None:
+    def __init__(self, parts: Sequence[tuple[Evidence, int]], kernel: Kernel, hypothesis: Hypothesis) -> None:
         priors, self.log_odds = hypothesis
         self._center, self.deviations = priors.center(kernel), priors.deviations(kernel)
         self.held = self.deviations == 0
         self.deviations[self.held] = 1.0
         self.lower, self.upper = priors.bounds(kernel)
         self.lower[self.held] = self.upper[self.held] = self._center[self.held]
-        self._kernel, self._parts = kernel, [(data, Workspace(kernel, data.x)) for data in parts]
+        self._kernel, self._parts = kernel, parts
 
-    def __call__(self, phi: Array) -> tuple[float, Array]:
-        """Its value at φ, and its derivatives, (p + 1,)."""
-        deviation, (kernel, noise) = (phi - self._center) / self.deviations, self.at(phi)
-        total, by_phi = -0.5 * float(deviation @ deviation), -deviation / self.deviations
-        for data, space in self._parts:
-            value, gradient = evidence(kernel, noise, *data, space)
+    def __call__(self, phi: Array) -> tuple[Array, Array]:
+        """Its values at s φ, (s,), and its derivatives, (s, p + 1); φ is (s, p + 1)."""
+        deviation = (phi - self._center) / self.deviations
+        total, by_phi = -0.5 * np.vecdot(deviation, deviation), -deviation / self.deviations
+        values, noise = self._kernel.values_at(phi[:, :-1]), np.exp(phi[:, -1])
+        for evidence, _ in self._parts:
+            value, gradient = evidence(values, noise)
             total, by_phi = total + value, by_phi + gradient
         return total, by_phi
+
+    def negative(self, phi: Array) -> tuple[float, Array]:
+        """Minus its value at one φ, (p + 1,), and the derivatives of that."""
+        value, gradient = self(phi[None])
+        return -float(value[0]), -gradient[0]
 
     def at(self, phi: Array) -> tuple[Kernel, float]:
         """The kernel and the noise with the parameters φ."""
         return self._kernel.with_theta(phi[:-1]), float(np.exp(phi[-1]))
 
 
-def _ascend(parts: Sequence[Data], kernel: K, hypothesis: Hypothesis, start: Array) -> Learned[K]:
+def _ascend(parts: Sequence[tuple[Evidence, int]], kernel: K, hypothesis: Hypothesis, start: Array) -> Learned[K]:
     """One run of BFGS on the log posterior under one hypothesis."""
-    under, n = LogPosterior(parts, kernel, hypothesis), sum(len(data.x) for data in parts)
-
-    def negative(phi: Array) -> tuple[float, Array]:
-        value, gradient = under(phi)
-        return -value, -gradient
-
+    under, n = LogPosterior(parts, kernel, hypothesis), sum(count for _, count in parts)
     # Each observation adds about this much curvature: it sets the length of the first steps.
     hessian = np.diag(under.deviations**-2 + CURVATURE * n)
     found = minimise(
-        negative, start, under.lower, under.upper, hessian, tolerance=TOLERANCE, max_evaluations=MAX_EVALUATIONS
+        under.negative, start, under.lower, under.upper, hessian, tolerance=TOLERANCE, max_evaluations=MAX_EVALUATIONS
     )
     learned_kernel, noise = kernel.with_theta(found.x[:-1]), float(np.exp(found.x[-1]))
     # Compare hypotheses by the probability around the mode, not by its height (Laplace). The precisions of prior and
@@ -288,19 +291,11 @@ class Learner:
     @staticmethod
     def evidence(kernel: Kernel, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:
         """log p(targets) and its derivatives by (θ, log σₙ²), (p + 1,); LinAlgError if K is not positive definite."""
-        return evidence(kernel, noise, x, targets, known)
+        value, gradient = Evidence(kernel, x, targets, known)(kernel.values[None], np.array([noise]))
+        return float(value[0]), gradient[0]
 
 
 # ---------------------------------------------------------------------- particles
-
-
-@dataclass(frozen=True, slots=True)
-class Particle:
-    """A kernel and a noise, and the logarithm of their weight."""
-
-    kernel: Kernel
-    noise: float
-    log_weight: float
 
 
 @one_thread()
@@ -332,15 +327,15 @@ class _Normal:
     def __init__(self, mode: Learned[Kernel]) -> None:
         self._under, self._phi = mode.under, mode.phi
         free = np.flatnonzero(~mode.under.held)
-        value, gradient = mode.under(self._phi)
         steps = HESSIAN_STEP * np.eye(len(self._phi))[free]
-        changes = np.array([gradient - mode.under(self._phi + step)[1] for step in steps])[:, free] / HESSIAN_STEP
+        (value, *_), (gradient, *others) = self._under(np.vstack((self._phi, self._phi + steps)))
+        changes = (gradient - np.array(others))[:, free] / HESSIAN_STEP
         precisions, self._directions = np.linalg.eigh(0.5 * (changes + changes.T))
         deviations = mode.under.deviations[free]
         self._precisions = np.maximum(precisions, (WIDEST * deviations.max()) ** -2)
         self._free = free
         narrower = np.log(self._precisions).sum() + 2.0 * np.log(deviations).sum()
-        self.log_probability = mode.under.log_odds + value - 0.5 * float(narrower)
+        self.log_probability = mode.under.log_odds + float(value) - 0.5 * float(narrower)
 
     def draws(self, count: int) -> list[tuple[Kernel, float]]:
         """The mode, and other draws from the distribution, within the bounds of the parameters."""

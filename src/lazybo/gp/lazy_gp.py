@@ -106,6 +106,7 @@ class LazyGP:
         values = as_targets("y", y, (self.n,)).copy()
         self._set(values, self._transformed(values))
 
+    @one_thread()
     def set_parameters(self, kernel: Kernel, noise: float) -> None:
         """Change the kernel (with the same columns) and the noise. Only this factors all of K again, O(n³)."""
         scale = self._targets.scale
@@ -118,11 +119,13 @@ class LazyGP:
 
     # ---------------------------------------------------------------- predict
 
+    @one_thread()
     def posterior(self, u: ArrayLike) -> Moments:
         """Mean and variance of the latent function at the rows of U, in units of y."""
         mean, variance = self.process.posterior(u)
         return Moments(self._targets.mean(mean), self._targets.variance(variance))
 
+    @one_thread()
     def posterior_gradient(self, u: ArrayLike) -> MomentGradients:
         """`posterior` and its derivatives with respect to U; categorical and inactive entries have derivative 0."""
         found, targets = self.process.posterior_gradient(u), self._targets
@@ -133,6 +136,7 @@ class LazyGP:
             targets.variance(found.variance_gradient),
         )
 
+    @one_thread()
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
         """Mean, (m,), and joint covariance, (m, m), of the latent function at the rows of U, in units of y."""
         mean, covariance = self.process.posterior_covariance(u)
@@ -145,6 +149,7 @@ class LazyGP:
         draws = rng.standard_normal((size, len(mean))) @ root_of(covariance).T
         return self._targets.mean(mean) + product(draws, self._targets.scale)
 
+    @one_thread()
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) of the transformed values."""
         return self.process.log_marginal_likelihood()

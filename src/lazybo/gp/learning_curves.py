@@ -138,7 +138,7 @@ def evidence(kernel: CurveKernel, rows: CurveRows, targets: Array) -> tuple[floa
     k1, k2, own = _matern32(s1), _matern32(s2), same.astype(np.float64)
     pairs, places = kernel.configurations.pairs(rows.x), upper(len(rows.x))
     kx = np.zeros(places.shape)
-    kx[places] = pairs.covariance(kernel.configurations)
+    kx[places] = pairs.covariance(kernel.configurations.values[None])[0]
     kx += kx.T
     kx[np.diag_indices_from(kx)] = kernel.configurations.diagonal(z.x)
     walk = np.minimum(z.t[:, None], z.t)
@@ -160,7 +160,7 @@ def evidence(kernel: CurveKernel, rows: CurveRows, targets: Array) -> tuple[floa
         g * np.vdot(weights, _matern32_slope(s2)),
     )
     by_configurations = weights * time
-    by_lengths = pairs.by_theta(by_configurations[places], np.diagonal(by_configurations))[:-1]
+    by_lengths = pairs.by_theta(by_configurations[None, places], np.diagonal(by_configurations)[None])[0, :-1]
     return value, 0.5 * np.concatenate((by_lengths, gradient))
 
 

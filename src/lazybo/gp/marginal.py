@@ -35,35 +35,36 @@ SUFFICIENT = 1e-4
 SHORTEST = 1e-4
 
 
-class Workspace:
-    """Arrays for `evidence` of the same points with several kernels: large ones take longer to allocate than to use."""
+class Evidence:
+    """log p(t | X) of targets, (n,), for noise σₙ² + ``known`` on the diagonal, and its derivatives; O(n³).
 
-    def __init__(self, kernel: "Kernel", x: Array) -> None:
-        self.pairs = kernel.pairs(x)
-        self.upper = self.pairs.upper
-        self.covariance, self.weights = np.zeros((2, len(x), len(x)))
-
-
-def evidence(
-    kernel: "Kernel", noise: float, x: Array, targets: Array, known: Array, workspace: Workspace | None = None
-) -> tuple[float, Array]:
-    """log p(t | X) and its derivatives by (θ, log σₙ²), (p + 1,), for noise σₙ² + ``known`` on the diagonal; O(n³).
-
-    ``targets`` is (n,), or (n, q) for q independent outputs that share K; then the result is the sum over them. With
-    W = Σ α αᵀ - q K⁻¹, the derivative by any parameter is ½ Σ_ab W_ab ∂K_ab. A ``workspace`` of the same points saves
-    time.
+    Targets of shape (n, q) are q independent outputs that share K; then the result is the sum over them. What does not
+    depend on the parameters is computed once.
     """
-    n = len(x)
-    if n == 0:
-        return 0.0, np.zeros(len(kernel.theta) + 1)
-    space = workspace or Workspace(kernel, x)
-    diagonal = slice(None, None, n + 1)
-    space.covariance[space.upper] = space.pairs.covariance(kernel)
-    space.covariance.reshape(-1)[diagonal] = kernel.diagonal(x) + noise + known
-    value, weights = likelihood(space.covariance, targets, space.weights)
-    on_diagonal = weights.reshape(-1)[diagonal]
-    by_theta = space.pairs.by_theta(weights[space.upper], on_diagonal)
-    return value, 0.5 * np.append(by_theta, noise * on_diagonal.sum())
+
+    def __init__(self, kernel: "Kernel", x: Array, targets: Array, known: Array) -> None:
+        self._pairs, self._targets, self._known = kernel.pairs(x), targets, known
+        self._output = [each.kind for each in kernel.layout].index("output_scale")
+
+    def __call__(self, values: Array, noise: Array) -> tuple[Array, Array]:
+        """Its value for s kernels, (s,), and its derivatives by (θ, log σₙ²), (s, p + 1).
+
+        The kernels have these `values`, (s, p), and ``noise``, (s,). With W = Σ α αᵀ - q K⁻¹, the derivative by any
+        parameter is ½ Σ_ab W_ab ∂K_ab.
+        """
+        s, n = len(values), len(self._known)
+        if n == 0:
+            return np.zeros(s), np.zeros((s, values.shape[1] + 1))
+        upper, diagonal = self._pairs.upper, np.arange(n)
+        k = np.zeros((s, n, n))
+        k[:, upper] = self._pairs.covariance(values)
+        k[:, diagonal, diagonal] = (values[:, self._output] + noise)[:, None] + self._known
+        found, weights = np.empty(s), np.empty((s, n, n))
+        for i in range(s):
+            found[i], _ = likelihood(k[i], self._targets, weights[i])
+        on_diagonal = weights[:, diagonal, diagonal]
+        by_theta = self._pairs.by_theta(weights[:, upper], on_diagonal)
+        return found, 0.5 * np.column_stack((by_theta, noise * np.add.reduce(on_diagonal, axis=1)))
 
 
 def likelihood(covariance: Array, targets: Array, out: Array | None = None) -> tuple[float, Array]:

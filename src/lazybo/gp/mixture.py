@@ -5,7 +5,9 @@ symbol  meaning                                                              sha
 ======  ===================================================================  ==========
 s       particles: processes that differ only in φ, the kernel and noise     scalar
 w       weights of the particles, which add up to 1                          (s,)
+C       coordinates of the rows, which all particles share                   (n, D)
 μ, σ²   posterior mean and variance of each particle at m points             (s, m)
+V       L⁻¹ k(X, U) of each particle                                         (s, n, m)
 ======  ===================================================================  ==========
 
 The weight of a particle is its weight when it was drawn, times p(t | X, φ) relative to what that was then. After a new
@@ -14,25 +16,46 @@ factor. Nothing is factored again.
 
 The mean of a mixture is Σ w μ, its variance Σ w (σ² + μ²) - (Σ w μ)². The first particle is the most probable one: it
 *leads*. The search climbs on its posterior alone, while all of them decide where to start and which maximum wins.
+
+Covariances of all particles are computed together, from distances that are the same for all. The factors are small, so
+their solves are a loop over the particles: NumPy has no triangular solve of several matrices, and a loop over LAPACK's
+is faster than its general one from two rows on.
 """
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from itertools import pairwise
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
-from lazybo.core import Array
-from lazybo.gp.posterior import LeftOut, Moments, NearField, Pool, leave_one_out, root_of
-from lazybo.gp.process import Process
+from lazybo.core import Array, one_thread
+from lazybo.gp.kernels.base import Kernel, PriorMean
+from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, LeftOut, Moments, NearField, leave_one_out, root_of
+from lazybo.gp.process import Process, RightHandSide
 
 # A quantile is bisected this often: to a millionth of the widest interval.
 BISECTIONS = 40
 # Quantiles are within this many standard deviations of the means.
 REACH = 8.0
+# The particles explain new values while their effective number is at least this share of them, and the new values are
+# within so many standard deviations of what is expected of normal errors.
+LEAST_EFFECTIVE = 0.5
+SURPRISE = 2.0
+# Solutions are kept for up to this many points: one of them is often added next. They are always solved as this many
+# columns, so that the solution of a point does not depend on the other points, to the last bit.
+KEPT_POINTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Particle:
+    """A kernel and a noise, and the logarithm of their weight."""
+
+    kernel: Kernel
+    noise: float
+    log_weight: float
 
 
 class Components(NamedTuple):
@@ -61,26 +84,129 @@ class Components(NamedTuple):
         return 0.5 * (low + high)
 
 
-@dataclass(frozen=True)
 class Posterior:
-    """Processes with the same rows, the leading one first. ``log_priors`` are log w - log p(t | X, φ), as drawn."""
+    """Processes with the same rows, the leading one first. Their rows and targets never change.
 
-    processes: Sequence[Process]
-    log_priors: Sequence[float] = (0.0,)
+    ``log_priors`` are log w - log p(t | X, φ), as drawn. The first ``built`` rows were added in chunks.
+    """
+
+    # The known variance of a row that has no value and never will have one.
+    NO_VALUE: ClassVar[float] = NO_VALUE
+
+    def __init__(self, processes: Sequence[Process], log_priors: Sequence[float] = (0.0,), built: int = 0) -> None:
+        self.processes, self.log_priors, self.built = processes, log_priors, built
+        self._several = processes[0].kernel.several([each.kernel for each in processes])
+        self._solutions: dict[bytes, Array] = {}
+        self._pool: Pool | None = None
+
+    @classmethod
+    def of(cls, particles: Sequence[Particle], prior: PriorMean | None = None) -> "Posterior":
+        """A posterior without rows."""
+        processes = [Process(each.kernel, each.noise, prior) for each in particles]
+        return cls(processes, [each.log_weight for each in particles])
+
+    def _with(self, processes: Sequence[Process], log_priors: Sequence[float], built: int) -> "Posterior":
+        found = object.__new__(Posterior)
+        found.processes, found.log_priors, found.built, found._several = processes, log_priors, built, self._several
+        found._solutions, found._pool = self._solutions, self._pool and self._pool.following()
+        return found
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return self.leading.n
 
     @property
     def leading(self) -> Process:
         """The most probable particle when they were drawn."""
         return self.processes[0]
 
+    # -------------------------------------------------------------------- grow
+
+    def updated(self, x: Array, known: Array, targets: Array, built: int) -> "Posterior":
+        """With more rows, (t, w), and their known noise variances, (t,), and targets of all rows; NaN: pending.
+
+        A row costs O(n²). The first ``built`` rows are solved in chunks, later ones one by one, so that every bit
+        depends only on the rows before.
+        """
+        found = self._with([each.copy() for each in self.processes], self.log_priors, built)
+        prior, rows = self.leading.prior, self.leading.rows
+        if len(x):
+            rows = rows.joined(self.leading.kernel, prior, x, known)
+        right = RightHandSide(targets if prior is None else targets - rows.expected)
+        for process in found.processes:
+            process.aim(right)
+        for new in groups_of_rows(self.n, len(rows.x), built):
+            cross, block = found._between(rows.c[: new.start], rows.c[new]), found._between(rows.c[new], rows.c[new])
+            alone = new.start >= built
+            solved = found._solution(rows.x[new.start], cross) if alone else [None] * len(cross)
+            for process, *parts in zip(found.processes, cross, block, solved, strict=True):
+                process.grow(rows.first(new.stop), right, *parts)
+            found._solutions = {}
+        return found
+
+    def first(self, n: int) -> "Posterior":
+        """With only the first n rows. Of rows that were added together only whole chunks can stay."""
+        n = n // CHUNK_ROWS * CHUNK_ROWS if n < self.built else n
+        found = self._with([each.copy() for each in self.processes], self.log_priors, min(self.built, n))
+        for process in found.processes:
+            process.truncate(n)
+        found._solutions = {}
+        if self._pool is not None:
+            found._pool = self._pool.first(n, found.built)
+        return found
+
+    def weighted(self, log_priors: Sequence[float]) -> "Posterior":
+        """The same processes with other weights."""
+        return self._with(self.processes, log_priors, self.built)
+
+    @property
+    def has_jitter(self) -> bool:
+        """Whether a factor has jitter in all of its rows: then it depends on rows that were truncated."""
+        return any(process.factor.refactorisations for process in self.processes)
+
+    def _between(self, c: Array, other: Array) -> Array:
+        """k of each particle between points with these coordinates, (s, m, n)."""
+        if len(self.processes) > 1:
+            return self._several.between(c, other)
+        kernel = self.leading.kernel
+        return kernel.between(c / kernel.scales, other / kernel.scales)[None]
+
+    def _solved(self, points: Array, k: Array) -> Array:
+        """V for k(X, U), (s, n, m). It is kept if there are few points."""
+        s, n, m = k.shape
+        if m > KEPT_POINTS:
+            v = np.ascontiguousarray(k)
+        else:
+            v = np.zeros((s, n, KEPT_POINTS))
+            v[:, :, :m] = k
+        for process, each in zip(self.processes, v, strict=True):
+            process.factor.finish_solve(each, 0)
+        if m <= KEPT_POINTS:
+            self._solutions = {point.tobytes(): v[:, :, i].copy() for i, point in enumerate(points)}
+        return v[:, :, :m]
+
+    def _solution(self, point: Array, k: Array) -> Array:
+        """V of a single point, (s, n), which is kept if it was predicted."""
+        if point.tobytes() not in self._solutions:
+            self._solved(point[None], k)
+        return self._solutions[point.tobytes()]
+
+    # ----------------------------------------------------------------- weights
+
+    @cached_property
+    def log_likelihoods(self) -> Array:
+        """log p(t | X, φ) of each particle, (s,)."""
+        return np.array([process.log_marginal_likelihood() for process in self.processes])
+
     @cached_property
     def log_weights(self) -> Array:
         """log w, (s,)."""
         if len(self.processes) == 1:
             return np.zeros(1)
-        likelihoods = [process.log_marginal_likelihood() for process in self.processes]
-        logs = np.array(self.log_priors) + likelihoods
-        return np.asarray(logs - logsumexp(logs))
+        logs = np.array(self.log_priors) + self.log_likelihoods
+        logs -= logs.max()
+        return np.asarray(logs - np.log(np.add.reduce(np.exp(logs))))
 
     @cached_property
     def weights(self) -> Array:
@@ -91,6 +217,21 @@ class Posterior:
     def effective(self) -> float:
         """The effective number of particles: 1 / Σ w²."""
         return 1.0 / float(self.weights @ self.weights)
+
+    @property
+    def misfit(self) -> float:
+        """tᵀ K⁻¹ t of the leading particle. A new value adds its squared error in predicted standard deviations."""
+        return float(self.leading.whitened @ self.leading.whitened)
+
+    def explains(self, new: int, misfit: float) -> bool:
+        """Whether particles that were drawn when the misfit was this still explain the ``new`` values since then.
+
+        Squared errors of so many values add up to a χ² variable, with mean ``new`` and variance 2 ``new``.
+        """
+        if len(self.processes) == 1:
+            return True
+        expected = misfit + new + SURPRISE * float(np.sqrt(2.0 * new))
+        return self.effective >= LEAST_EFFECTIVE * len(self.processes) and self.misfit <= expected
 
     # -------------------------------------------------------------------- rows
 
@@ -125,15 +266,43 @@ class Posterior:
 
     # ----------------------------------------------------------------- predict
 
+    @one_thread()
     def components(self, u: Array) -> Components:
         """What each particle predicts at the rows of U."""
-        found = [process.posterior(u) for process in self.processes]
-        means, variances = zip(*found, strict=True)
-        return Components(self.log_weights, np.array(means), np.sqrt(variances))
+        kernel, rows = self.leading.kernel, self.leading.rows
+        points = kernel.check(u, "U")
+        v = self._solved(points, self._between(rows.c, kernel.coordinates.of(points)))
+        means = np.array([process.whitened @ each for process, each in zip(self.processes, v, strict=True)])
+        if self.leading.prior is not None:
+            means += self.leading.prior(points)
+        variances = self._several.diagonal()[:, None] - np.einsum("sij,sij->sj", v, v)
+        return Components(self.log_weights, means, np.sqrt(np.maximum(variances, 0.0)))
 
+    @one_thread()
     def mean(self, u: Array) -> Array:
         """The posterior mean at the rows of U, (m,), in O(n m)."""
-        return np.asarray(self.weights @ np.array([process.mean(u) for process in self.processes]))
+        kernel, rows = self.leading.kernel, self.leading.rows
+        points = kernel.check(u, "U")
+        k = self._between(rows.c, kernel.coordinates.of(points))
+        means = [process.mean_from(each, points) for process, each in zip(self.processes, k, strict=True)]
+        return np.asarray(self.weights @ np.array(means))
+
+    def follow(self, points: Array) -> Array:
+        """Keep these points, (m, w), and what the particles predict there as rows are added; returns the points."""
+        if self._pool is None or self._pool.points is not points:
+            self._pool = Pool(self, points)
+        return points
+
+    def over(self, points: Array) -> Components:
+        """What each particle predicts at points to `follow`."""
+        self.follow(points)
+        assert self._pool is not None
+        return Components(self.log_weights, *self._pool.moments(self))
+
+    @property
+    def pool_points(self) -> Array | None:
+        """The points that are followed."""
+        return None if self._pool is None else self._pool.points
 
     def posterior(self, u: Array) -> Moments:
         """Mean and variance at the rows of U, each (m,)."""
@@ -170,25 +339,73 @@ class Posterior:
         return self.leading.around(centers)
 
 
-class PosteriorPool:
-    """The posterior of all particles at fixed ``points``, (m, d), that follows them as they grow."""
+class Pool:
+    """The posterior of all particles at fixed ``points``, (m, w), that follows them as they grow.
 
-    def __init__(self, processes: Sequence[Process], points: Array) -> None:
-        self.points = points
-        self._pools = [Pool(process, points) for process in processes]
+    V gets one row for each new row of X: O(n) a point, not O(n²). Rows that were added together are solved in chunks of
+    `CHUNK_ROWS`, the others row by row. So V is the same to the last bit whether it grew with the factors or was
+    computed at once.
+    """
 
-    def following(self, processes: Sequence[Process]) -> "PosteriorPool":
-        """The same points for copies of the processes, without computing anything again."""
-        pool = copy(self)
-        pool._pools = [each.following(process) for each, process in zip(self._pools, processes, strict=True)]
+    def __init__(self, posterior: Posterior, points: Array) -> None:
+        kernel, prior = posterior.leading.kernel, posterior.leading.prior
+        self.points, self._c = points, kernel.coordinates.of(points)
+        self._expected: Array | float = 0.0 if prior is None else prior(points)
+        self._v = np.zeros((len(posterior.processes), 0, len(points)))
+        self._filled = [0]  # how many rows of this array any copy has
+        self._n, self._factorisations = 0, self._count(posterior)
+        self._start = np.tile(posterior._several.diagonal()[:, None], len(points))
+        self._variance = self._start
+
+    @staticmethod
+    def _count(posterior: Posterior) -> list[int]:
+        """How often each factor was factored again."""
+        return [process.factor.refactorisations for process in posterior.processes]
+
+    def moments(self, posterior: Posterior) -> tuple[Array, Array]:
+        """Means and standard deviations at the points, each (s, m), for a posterior with more rows than before."""
+        if self._count(posterior) != self._factorisations:
+            self._factorisations, self._n, self._variance = self._count(posterior), 0, self._start
+        if posterior.n > self._n:
+            self._extend(posterior)
+        w = np.array([process.whitened for process in posterior.processes])
+        mean = np.matmul(w[:, None], self._v[:, : posterior.n])[:, 0] + self._expected
+        return mean, np.sqrt(np.maximum(self._variance, 0.0))
+
+    def following(self) -> "Pool":
+        """A copy. Both share V as long as only one of them adds rows to it."""
+        pool = object.__new__(Pool)
+        pool.__dict__.update(self.__dict__)
         return pool
 
-    def moments(self) -> tuple[Array, Array]:
-        """Means and standard deviations at the points, each (s, m). Costs O(n) a point for every new row."""
-        means, stds = zip(*(pool.posterior() for pool in self._pools), strict=True)
-        return np.array(means), np.array(stds)
+    def first(self, n: int, built: int) -> "Pool":
+        """A copy with only the first n rows, of which so many were built. Only whole chunks of these may stay."""
+        pool = self.following()
+        if n < self._n:
+            pool._n, pool._variance = n, self._start
+            for rows in groups_of_rows(0, n, built):
+                pool._subtract(rows)
+        return pool
 
-    def truncate(self, n: int) -> None:
-        """Keep only the first ``n`` rows; call it when the processes are truncated."""
-        for pool in self._pools:
-            pool.truncate(n)
+    def _extend(self, posterior: Posterior) -> None:
+        n, before = posterior.n, self._n
+        if n > self._v.shape[1] or self._filled[0] != before:
+            grown = np.empty((len(self._v), max(n, self._v.shape[1] * 5 // 4 + 64), len(self.points)))
+            grown[:, :before] = self._v[:, :before]
+            self._v, self._filled = grown, [0]
+        self._v[:, before:n] = posterior._between(posterior.leading.rows.c[before:], self._c)
+        for rows in groups_of_rows(before, n, posterior.built):
+            for process, v in zip(posterior.processes, self._v, strict=True):
+                process.factor.finish_solve(v[: rows.stop], rows.start, together=CHUNK_ROWS)
+            self._subtract(rows)
+        self._n = self._filled[0] = n
+
+    def _subtract(self, rows: slice) -> None:
+        self._variance = self._variance - np.einsum("sij,sij->sj", self._v[:, rows], self._v[:, rows])
+
+
+def groups_of_rows(first: int, stop: int, built: int) -> list[slice]:
+    """Rows [first, stop) in the groups that are solved together: the first ``built`` in chunks, then one by one."""
+    chunks = [*range(first, min(stop, built), CHUNK_ROWS)]
+    starts = [*chunks, *range(max(first, min(stop, built)), stop), stop]
+    return [slice(a, b) for a, b in pairwise(starts)]

@@ -14,9 +14,7 @@ and a `NearField` approximates it around a few centers. `leave_one_out` predicts
 in units of the targets.
 """
 
-from copy import copy
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,76 +65,6 @@ def root_of(covariance: Array) -> Array:
     """R with R Rᵀ = covariance, (m, m), from the eigenvalues: if points coincide, there is no Cholesky factor."""
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
-
-
-class Pool:
-    """The posterior of a process at fixed points. V gets one row for each new row of X: O(n) a point, not O(n²).
-
-    The rows that were appended together are solved in chunks of `CHUNK_ROWS`, the others row by row. So V is the same
-    to the last bit whether it grew with the factor or was computed at once.
-    """
-
-    def __init__(self, process: "Process", points: Array) -> None:
-        self.points = points
-        self._process = process
-        self._factorisation = (0, 0)
-        self._v = np.zeros((0, len(points)))
-        self._filled = [0]  # how many rows of this array any copy has
-        self._n = 0
-        self._variance = np.zeros(len(points))
-        self._prepared: Any = None  # the features of the points
-        self._expected: Array | float = 0.0  # the prior mean
-
-    def following(self, process: "Process") -> "Pool":
-        """The same pool for a copy of its process. Both share V as long as only one of them adds rows to it."""
-        pool = copy(self)
-        pool._process, pool._variance = process, self._variance.copy()
-        return pool
-
-    def posterior(self) -> tuple[Array, Array]:
-        """Mean and standard deviation at the points, each (m,)."""
-        process = self._process
-        factorisation = (process.rebuilds, process.factor.refactorisations)
-        if factorisation != self._factorisation or process.n < self._n:
-            self._factorisation, self._n = factorisation, 0
-        if self._n == 0:
-            z = process.kernel.features(self.points)
-            self._prepared, self._variance = process.kernel.prepared(z), process.kernel.diagonal(z)
-            self._expected = 0.0 if process.prior is None else process.prior(self.points)
-        if process.n > self._n:
-            self._extend()
-        mean = process.whitened @ self._v[: process.n] + self._expected
-        return mean, np.sqrt(np.maximum(self._variance, 0.0))
-
-    def truncate(self, n: int) -> None:
-        """Keep only the first ``n`` rows. Of rows that were appended together only whole chunks may stay."""
-        if n < self._n:
-            self._n = n
-            self._variance = self._process.kernel.diagonal(self._process.kernel.features(self.points))
-            for rows in groups_of_rows(0, n, self._process.built):
-                self._subtract(rows)
-
-    def _extend(self) -> None:
-        process = self._process
-        if process.n > len(self._v) or self._filled[0] != self._n:
-            grown = np.empty((max(process.n, len(self._v) * 5 // 4 + 64), len(self.points)))
-            grown[: self._n] = self._v[: self._n]
-            self._v, self._filled = grown, [0]
-        self._v[self._n : process.n] = process.kernel.between(process.features[self._n : process.n], self._prepared)
-        for rows in groups_of_rows(self._n, process.n, process.built):
-            process.factor.finish_solve(self._v[: rows.stop], rows.start, together=CHUNK_ROWS)
-            self._subtract(rows)
-        self._n = self._filled[0] = process.n
-
-    def _subtract(self, rows: slice) -> None:
-        self._variance -= np.einsum("ij,ij->j", self._v[rows], self._v[rows])
-
-
-def groups_of_rows(first: int, stop: int, built: int) -> list[slice]:
-    """Rows [first, stop) in the groups that are solved together: the first ``built`` in chunks, then one by one."""
-    chunks = [*range(first, min(stop, built), CHUNK_ROWS)]
-    starts = [*chunks, *range(max(first, min(stop, built)), stop), stop]
-    return [slice(a, b) for a, b in pairwise(starts)]
 
 
 class NearSum:

@@ -26,6 +26,7 @@ class Fitted:
 
     ``kernel`` and ``noise`` are the most probable ones. ``others`` are further particles; the weights of all of them
     are those when they were drawn, divided by the likelihood then (`Posterior`). ``log_prior`` belongs to the first.
+    ``misfit`` is `Posterior.misfit` then.
     """
 
     kernel: Kernel
@@ -40,6 +41,7 @@ class Fitted:
     noise_range: tuple[float, float] | None = None
     log_prior: float = 0.0
     others: tuple[Particle, ...] = ()
+    misfit: float = 0.0
 
     @property
     def particles(self) -> list[Particle]:
@@ -76,7 +78,12 @@ class Fitted:
             **({} if self.related is None else {"related": self.related.state(), "related_at": self.related_at}),
             **({} if self.noise_range is None else {"noise_range": list(self.noise_range)}),
             **(
-                {"particles": [[each.kernel.values.tolist(), each.noise, each.log_weight] for each in self.particles]}
+                {
+                    "particles": [
+                        [each.kernel.values.tolist(), each.noise, each.log_weight] for each in self.particles
+                    ],
+                    "misfit": self.misfit,
+                }
                 if self.others
                 else {}
             ),
@@ -109,7 +116,8 @@ class Fitted:
                 )
                 for values, noise, log_weight in state["particles"]
             )
-            found = replace(found, log_prior=leading.log_weight, others=tuple(others))
+            misfit = checks.finite_number("misfit", state.get("misfit", np.finfo(float).max))  # 0.1 has none
+            found = replace(found, log_prior=leading.log_weight, others=tuple(others), misfit=misfit)
         if "related" not in state:
             return found
         return replace(

@@ -219,7 +219,7 @@ class Models:
             # The process has log cost in units of its warping, which is linear.
             joint = per_cost(joint, self.cost_weight * float(np.exp(-cost.warping.log_slope)))
             models = [*models, cost]
-        pool = [each.components(points) for each in models]
+        pool = [each.posterior.over(points) for each in models]
         posteriors = [each.posterior for each in models]
         return Surface(models[0].fitted.kernel, posteriors, points, pool, joint, term), rows
 
@@ -242,7 +242,7 @@ class Models:
         """The points of the pool, which all models share."""
         first = self.objectives[0]
         now = first.current()
-        return now.over(first.spread(now, seed)).points
+        return now.posterior.follow(first.spread(now, seed))
 
     def _least_violation(self, constraints: Sequence[Current]) -> Index:
         """The rows that are nearest to feasible, by the sum of what the model expects beyond the thresholds."""

@@ -16,18 +16,13 @@ import numpy as np
 
 from lazybo.core import Array, checks, one_thread
 from lazybo.gp import (
-    CHUNK_ROWS,
-    NO_VALUE,
-    Components,
     EarlierTasks,
     Kernel,
     Learner,
     Posterior,
-    PosteriorPool,
     Priors,
     Process,
     Warping,
-    groups_of_rows,
 )
 from lazybo.search.fitted import Fitted, usable
 from lazybo.search.output import Learning, Output
@@ -50,35 +45,10 @@ MOST_REPEATS = 3
 RELATE_GROWTH = 1.25
 # With more values the kernel is not learned more often than the lag says: factoring K takes more than a second.
 FRESH_VALUES = 2000
-# The particles are drawn again when their effective number is less than this share of them.
-DEGENERATE = 0.5
-
-
-@dataclass
-class Built:
-    """Processes that were built with the parameters of each particle, and their pool. Their rows never change."""
-
-    processes: list[Process]
-    pool: PosteriorPool | None = None
-
-    def copy(self) -> "Built":
-        """The same with processes of its own, which may get other rows."""
-        processes = [process.copy() for process in self.processes]
-        return Built(processes, None if self.pool is None else self.pool.following(processes))
-
-    @property
-    def n(self) -> int:
-        """The number of rows."""
-        return self.processes[0].n
-
-    def first(self, rows: int) -> "Built":
-        """The same with only the first rows."""
-        built = self.copy()
-        for process in built.processes:
-            process.truncate(rows)
-        if built.pool is not None:
-            built.pool.truncate(rows)
-        return built
+# The particles are drawn again when the number of values has grown by STALE_GROWTH, and before that when they no longer
+# explain the new values (`Posterior.explains`); but not before it has grown by FRESH_GROWTH. If no kernel suits the
+# values, each new one is a surprise.
+FRESH_GROWTH, STALE_GROWTH = 1.05, 1.25
 
 
 @dataclass(frozen=True)
@@ -87,7 +57,6 @@ class Current:
 
     output: Output
     fitted: Fitted
-    built: Built
     targets: Array
     priors: Priors
     posterior: Posterior
@@ -112,16 +81,6 @@ class Current:
     def forecasts(self) -> Index:
         """The rows whose value is a forecast."""
         return np.setdiff1d(self.output.rows(State.COMPLETE), self.output.measured)
-
-    def over(self, points: Array) -> PosteriorPool:
-        """A pool of these points, which is kept until others are asked for."""
-        if self.built.pool is None or self.built.pool.points is not points:
-            self.built.pool = PosteriorPool(self.built.processes, points)
-        return self.built.pool
-
-    def components(self, points: Array) -> Components:
-        """What each particle predicts at the points of the pool."""
-        return Components(self.posterior.log_weights, *self.over(points).moments())
 
     def denoised(self) -> tuple[Index, Array]:
         """The rows with a value, best first, and the posterior mean there: their values without noise."""
@@ -186,7 +145,7 @@ class Surrogate:
         self._earlier_means: dict[bytes, Array] = {}
         self._pool_points: Array | None = None
         self.fitted = self.prior = _first(Kernel.chosen(learning.kernel, space.points.columns), learning, self._priors)
-        self._built: Built | None = None
+        self._built: Posterior | None = None
         self._read: tuple[tuple[int, bool], Current] | None = None  # of which version of the records
 
     @property
@@ -200,7 +159,7 @@ class Surrogate:
         With ``fresh`` the kernel is due after every new value, unless there are very many: `FRESH_VALUES`.
         """
         now = self.current(fresh=fresh)
-        self.fitted, self._built = now.fitted, now.built
+        self.fitted, self._built = now.fitted, now.posterior
         self._read = (self.output.records.version, False), now
 
     def current(self, *, fresh: bool = False) -> Current:
@@ -215,8 +174,8 @@ class Surrogate:
 
         While earlier tasks count they stay the same: their means there take a while.
         """
-        if now.built.pool is not None:
-            return now.built.pool.points
+        if now.posterior.pool_points is not None:
+            return now.posterior.pool_points
         stay = now.fitted.related is not None and now.fitted.related.counts
         if stay and self._pool_points is not None:
             return self._pool_points
@@ -240,13 +199,11 @@ class Surrogate:
         self._read = None
         if self._built is None or row >= self._built.n:
             return
-        if row < self.fitted.built_rows:
-            row = row // CHUNK_ROWS * CHUNK_ROWS
-        has_jitter = any(process.factor.refactorisations for process in self._built.processes)
-        if row == 0 or has_jitter:  # also in the rows that remain
+        first = self._built.first(row)
+        if first.n == 0 or first.has_jitter:  # also in the rows that remain
             self.release()
         else:
-            self._built = self._built.first(row)
+            self._built = first
 
     def remove(self, row: int) -> None:
         """Take out a row that is removed from the records; the rows after it move up."""
@@ -280,6 +237,10 @@ class Surrogate:
         targets, complete = self._targets(fitted), self.output.rows(State.COMPLETE)
         always = fresh and self.learns and len(complete) <= FRESH_VALUES
         due = self._learner.is_due(fitted.learned_at, len(complete), always=always)
+        # Forecasts change between two suggestions, and a resumed run does not see what they were.
+        settled = len(self.output.measured) == len(complete)
+        if due and settled and fitted.others and not always:
+            due = len(complete) >= STALE_GROWTH * fitted.learned_at
         if self.earlier is not None and (due or self._must_relate(fitted, len(complete))):
             fitted = self._related(self.earlier, fitted, targets, complete)
         if due:
@@ -287,23 +248,23 @@ class Surrogate:
         if self._is_rescaled(fitted):
             fitted = fitted.unbuilt()
         now = self._with_rows(fitted, targets)
-        # Forecasts change between two suggestions, and a resumed run does not see what they were.
-        settled = len(self.output.measured) == len(complete) > fitted.learned_at
-        if settled and now.posterior.effective < DEGENERATE * len(fitted.particles):
-            return self._relearned(fitted, targets, complete)
-        return now
+        new = len(complete) - fitted.learned_at
+        soon = new < max((FRESH_GROWTH - 1.0) * fitted.learned_at, 1)
+        if soon or not settled or now.posterior.explains(new, fitted.misfit):
+            return now
+        return self._relearned(fitted, targets, complete)
 
     def _relearned(self, fitted: Fitted, targets: Array, complete: Index) -> Current:
         """The model with new particles, whose weights are those of the draws: the likelihood is divided out."""
         now = self._with_rows(self._learned(fitted, targets, complete), targets)
         if not now.fitted.others:
             return now
+        logs = [each.log_weight for each in now.fitted.particles] - now.posterior.log_likelihoods
         first, *others = (
-            replace(each, log_weight=each.log_weight - process.log_marginal_likelihood())
-            for each, process in zip(now.fitted.particles, now.built.processes, strict=True)
+            replace(each, log_weight=log) for each, log in zip(now.fitted.particles, logs.tolist(), strict=True)
         )
-        fitted = replace(now.fitted, log_prior=first.log_weight, others=tuple(others))
-        return replace(now, fitted=fitted, posterior=_mixture(fitted, now.built))
+        fitted = replace(now.fitted, log_prior=first.log_weight, others=tuple(others), misfit=now.posterior.misfit)
+        return replace(now, fitted=fitted, posterior=now.posterior.weighted(logs.tolist()))
 
     def _with_rows(self, fitted: Fitted, targets: Array) -> Current:
         """The model with these parameters and all rows."""
@@ -318,30 +279,19 @@ class Surrogate:
         if built is None:
             related, earlier = fitted.related, self.earlier
             prior = None if earlier is None or related is None or not related.counts else earlier.prior(related)
-            built = Built([Process(each.kernel, each.noise, prior) for each in fitted.particles])
-        else:
-            built = built.copy()
-        for process in built.processes:
-            self._extend(process, fitted, targets)
-            process.set_targets(targets)
+            built = Posterior.of(fitted.particles, prior)
+        new = slice(built.n, n)
+        points, known = self._points(new), self._target_variances(fitted, new)
+        posterior = built.updated(points, known, targets, fitted.built_rows)
         if is_kept:
-            self._built = built  # only a cache: the next rows are appended to these
-        return Current(self.output, fitted, built, targets, self._priors, _mixture(fitted, built))
+            self._built = posterior  # only a cache: the next rows are appended to these
+        return Current(self.output, fitted, targets, self._priors, posterior)
 
     def _related(self, earlier: EarlierTasks, fitted: Fitted, targets: Array, rows: Index) -> Fitted:
         """With what these rows have in common with the earlier tasks."""
         points = self._points(rows)
         related = earlier.related(points, targets[rows], self._means_at(earlier, points))
         return fitted.unbuilt(related=related, related_at=len(rows))
-
-    def _extend(self, process: Process, fitted: Fitted, targets: Array) -> None:
-        """Add the rows that a process lacks: original rows in chunks, later rows singly."""
-        for rows in groups_of_rows(process.n, len(targets), fitted.built_rows):
-            points, variances = self._points(rows), self._target_variances(fitted, rows)
-            if rows.start < fitted.built_rows:
-                process.append(points, targets[rows], variance=variances)
-            else:
-                process.append_alone(points[0], targets[rows.start], variance=variances[0])
 
     def _must_relate(self, fitted: Fitted, count: int) -> bool:
         """Whether to compare this many values with the earlier tasks although the kernel is not learned."""
@@ -399,7 +349,7 @@ class Surrogate:
             without = np.zeros(len(self.output.records), dtype=bool)
             without[failed] = True
             without[self.output.failed_repeats()] = False
-            known[without[rows]] = NO_VALUE
+            known[without[rows]] = Posterior.NO_VALUE
         return known
 
     def _warped(self, fitted: Fitted) -> Fitted:
@@ -435,10 +385,6 @@ def _measured(output: Output, targets: Array) -> Array:
     rows = output.measured
     measured[rows] = targets[rows]
     return measured
-
-
-def _mixture(fitted: Fitted, built: Built) -> Posterior:
-    return Posterior(built.processes, [each.log_weight for each in fitted.particles])
 
 
 def _first(chosen: Kernel, learning: Learning, priors: Priors) -> Fitted:

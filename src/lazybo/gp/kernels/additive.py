@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lazybo.core import Array, checks
-from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter
-from lazybo.gp.kernels.matern import MAX_DISTANCE, Matern52, MaternPairs, MaternSlope
+from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter, Several, upper
+from lazybo.gp.kernels.matern import MAX_DISTANCE, Matern52, MaternSlope
 
 # Entries of sⱼ to compute at a time, so that temporary arrays stay in the CPU cache.
 BLOCK_ENTRIES = 8_192
@@ -72,11 +72,12 @@ class AdditiveMatern52(Kernel):
         """The kind of each entry of θ."""
         return [*self.joint.layout, Parameter("share")]
 
-    def with_theta(self, theta: ArrayLike) -> "AdditiveMatern52":
-        """The same kernel with other parameters."""
-        values = np.exp(checks.as_shape("theta", theta, (self.dim + 2,)))
-        values[-1] /= 1.0 + values[-1]
-        return self.with_values(values)
+    @staticmethod
+    def values_at(theta: Array) -> Array:
+        """The values for some θ, in the last axis."""
+        values = np.exp(theta)
+        values[..., -1] /= 1.0 + values[..., -1]
+        return values
 
     @property
     def values(self) -> Array:
@@ -86,7 +87,7 @@ class AdditiveMatern52(Kernel):
     def with_values(self, values: ArrayLike) -> "AdditiveMatern52":
         """The same kernel with other length scales, another output scale and another share, (d + 2,)."""
         checked = checks.as_shape("values", values, (self.dim + 2,))
-        return replace(self, length_scales=checked[:-2], output_scale=checked[-2], share=checked[-1])
+        return replace(self, length_scales=checked[:-2], output_scale=float(checked[-2]), share=float(checked[-1]))
 
     def prepared(self, z: Array) -> "Lines":
         """Z with its exponentials."""
@@ -304,64 +305,107 @@ class AdditiveSlope:
         return gradient
 
 
+def _matern_sums(apart: Array, scales: Array, slopes: Array | None = None) -> tuple[Array, Array, Array]:
+    """M(r), (1 + √5 r) exp(-√5 r), and Σⱼ M(√d rⱼ), each (s, N), for s kernels with these length scales, (s, d).
+
+    ``apart`` are distances along each column in units of the coordinates, (d, N). ``slopes`` becomes gⱼ sⱼ², (s, d, N).
+    An entry does not depend on the others: columns are added one after the other.
+    """
+    d = len(apart)
+    per_unit = math.sqrt(5.0 * d) / scales
+    clipped = bool((apart.max(axis=1, initial=0.0) * per_unit).max() > MAX_DISTANCE)
+    squares, total = np.zeros((2, len(scales), apart.shape[1]))
+    for j in range(d):
+        t = per_unit[:, j, None] * apart[j]
+        if clipped:
+            np.minimum(t, MAX_DISTANCE, out=t)
+        square, decay = t * t, np.exp(-t)
+        squares += square
+        t += 1.0
+        t *= decay  # gⱼ
+        total += t
+        if slopes is not None:
+            np.multiply(square, t, out=slopes[:, j])
+        square *= decay
+        square *= 1.0 / 3.0
+        total += square
+    squares *= 1.0 / d
+    s = np.sqrt(squares, out=squares)
+    decay = np.exp(-s)
+    g = (1.0 + s) * decay
+    s *= s
+    s *= decay
+    s *= 1.0 / 3.0
+    s += g
+    return s, g, total
+
+
+class SeveralAdditive(Several):
+    """Several additive kernels that differ only in θ, between the same points: their distances are computed once."""
+
+    kernels: Sequence[AdditiveMatern52]
+
+    def __init__(self, kernels: Sequence[AdditiveMatern52]) -> None:
+        super().__init__(kernels)
+        self._scales = np.array([each.length_scales for each in kernels])
+        outputs, shares = np.array([(each.output_scale, each.share) for each in kernels]).T
+        self._joint, self._single = (outputs * (1.0 - shares))[:, None], (outputs * shares / kernels[0].dim)[:, None]
+
+    def between(self, c: Array, other: Array) -> Array:
+        """k of each kernel between the rows of two sets of coordinates, (s, m, n)."""
+        k = np.empty((len(self.kernels), len(c), len(other)))
+        size = max(1, BLOCK_ENTRIES // max(1, len(k) * len(other)))
+        for start in range(0, len(c), size):
+            rows = slice(start, start + size)
+            apart = self.coordinates.apart(c[rows], other)
+            joint, _, single = _matern_sums(apart.reshape(len(apart), -1), self._scales)
+            joint *= self._joint
+            single *= self._single
+            joint += single
+            k[:, rows] = joint.reshape(len(k), -1, len(other))
+        return k
+
+
+AdditiveMatern52.several = SeveralAdditive
+
+
 class AdditivePairs:
     """k between all pairs of points with coordinates C, see `Pairs`."""
 
     def __init__(self, coordinates: Coordinates, c: Array) -> None:
-        self.joint = MaternPairs(coordinates, c)
-        self.upper = self.joint.upper
-        a, b = np.nonzero(self.upper)
-        ones = np.ones(len(coordinates.columns))
-        self._distances = np.zeros((len(ones), len(a)))  # in each column, (d, P)
-        rest = c[:, coordinates.euclidean]
-        present, first = np.unique(coordinates.column[coordinates.euclidean], return_index=True)
-        if len(present):
-            self._distances[present] = np.sqrt(np.add.reduceat((rest[a] - rest[b]).T ** 2, first, axis=0))
-        for j in coordinates.labels:
-            self._distances[j] = coordinates.distances_in(j, c, c, ones)[a, b]
-        for j in coordinates.counted:
-            self._distances[j] = np.sqrt(self.joint.apart[j])
-        self._longest = self._distances.max(axis=1, initial=0.0)
-        self._additive, self._k = np.empty((2, len(a)))
-        self._by_scales = np.empty_like(self._distances)  # gⱼ sⱼ²
+        self.upper = upper(len(c))
+        # Distances along each column, (d, P).
+        self._apart = np.array([each[self.upper] for each in coordinates.along_columns(c, c)])
+        self._slopes = np.empty((0, *self._apart.shape))  # gⱼ sⱼ²
 
-    def covariance(self, kernel: AdditiveMatern52) -> Array:
-        """k of each pair, (P,)."""
-        self._kernel = kernel
-        size = max(1, BLOCK_ENTRIES // kernel.dim)
-        buffers = np.empty((3, kernel.dim, min(size, len(self._k))))
-        for start in range(0, len(self._k), size):
-            block = slice(start, min(start + size, len(self._k)))
-            self._block(block, buffers[:, :, : block.stop - start])
-        self._additive *= kernel.output_scale * kernel.share / kernel.dim
-        return np.add(self.joint.covariance(kernel.joint), self._additive, out=self._k)
-
-    def _block(self, block: slice, buffers: Array) -> None:
-        """Write Σⱼ (1 + sⱼ + sⱼ²/3) exp(-sⱼ) and gⱼ sⱼ² of some pairs. The signs are those of t = -s."""
-        t, decay, product = buffers
-        scales = -np.sqrt(5.0 * self._kernel.dim) / self._kernel.length_scales
-        np.multiply(self._distances[:, block], scales[:, None], out=t)
-        if (self._longest * scales).min() < -MAX_DISTANCE:
-            np.maximum(t, -MAX_DISTANCE, out=t)
-        np.exp(t, out=decay)
-        np.multiply(t, decay, out=product)
-        decay -= product  # g
-        product *= t  # s² exp(-s)
-        additive = np.add.reduce(product, axis=0, out=self._additive[block])
-        additive *= 1.0 / 3.0
-        additive += np.add.reduce(decay, axis=0)
-        np.subtract(1.0, t, out=t)
-        np.multiply(product, t, out=self._by_scales[:, block])
+    def covariance(self, values: Array) -> Array:
+        """k of each pair, (s, P)."""
+        self._values, (d, pairs) = values, self._apart.shape
+        scales, outputs, shares = values[:, :d], values[:, d, None], values[:, d + 1, None]
+        if len(self._slopes) != len(values):
+            self._slopes = np.empty((len(values), d, pairs))
+        self._joint, self._g, self._additive = np.empty((3, len(values), pairs))
+        size = max(1, BLOCK_ENTRIES // len(values))
+        for start in range(0, pairs, size):
+            block = slice(start, start + size)
+            found = _matern_sums(self._apart[:, block], scales, self._slopes[:, :, block])
+            self._joint[:, block], self._g[:, block], self._additive[:, block] = found
+        self._joint *= outputs * (1.0 - shares)
+        self._additive *= outputs * shares / d
+        return self._joint + self._additive
 
     def by_theta(self, weights: Array, diagonal: Array) -> Array:
-        """Σ_ab W_ab ∂k_ab/∂θ, (d + 2,).
+        """Σ_ab W_ab ∂k_ab/∂θ, (s, d + 2).
 
-        ∂/∂log ℓⱼ of a/d M(√d rⱼ) is 5/3 a gⱼ rⱼ² = a gⱼ sⱼ² / (3 d). With A the joint and B the additive part of k,
-        ∂k/∂log σ² = A + B and ∂k/∂log(a/(1 - a)) = (1 - a) B - a A.
+        With g = (1 + √5 r) exp(-√5 r), ∂k/∂log ℓⱼ is σ²/(3 d) [(1 - a) g + a gⱼ] sⱼ². With A the joint and B the
+        additive part of k, ∂k/∂log σ² = A + B and ∂k/∂log(a/(1 - a)) = (1 - a) B - a A.
         """
-        kernel, share = self._kernel, self._kernel.share
-        by_joint = self.joint.by_theta(weights, diagonal)
-        by_scales = self._by_scales @ weights
-        by_scales *= 2.0 * share * kernel.output_scale / (3.0 * kernel.dim)
-        joint, additive = by_joint[-1], 2.0 * (weights @ self._additive) + share * kernel.output_scale * diagonal.sum()
-        return np.concatenate((by_joint[:-1] + by_scales, [joint + additive, (1.0 - share) * additive - share * joint]))
+        d, on_diagonal = len(self._apart), np.add.reduce(diagonal, axis=1)
+        scales, output, share = self._values[:, :d], self._values[:, d], self._values[:, d + 1]
+        by_joint = (weights * self._g) @ (self._apart**2).T * (5.0 * d) / scales**2
+        by_single = np.matmul(self._slopes, weights[:, :, None])[:, :, 0]
+        by_scales = (1.0 - share)[:, None] * by_joint + share[:, None] * by_single
+        by_scales *= (2.0 / (3.0 * d)) * output[:, None]
+        joint = 2.0 * np.vecdot(weights, self._joint) + (1.0 - share) * output * on_diagonal
+        additive = 2.0 * np.vecdot(weights, self._additive) + share * output * on_diagonal
+        return np.column_stack((by_scales, joint + additive, (1.0 - share) * additive - share * joint))

@@ -27,7 +27,7 @@ So a kernel that is positive definite in Euclidean space is positive definite on
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
@@ -126,22 +126,41 @@ class Slope(Protocol):
 class Pairs(Protocol):
     """k between all pairs of n points while θ changes, for learning. What does not depend on θ is computed once.
 
-    The P = n (n - 1)/2 pairs a < b are in the order of `upper`, row by row. The next `covariance` reuses the arrays.
+    The P = n (n - 1)/2 pairs a < b are in the order of `upper`, row by row.
     """
 
     # Where an (n, n) matrix is above its diagonal.
     upper: Mask
 
-    def covariance(self, kernel: Any) -> Array:
-        """k of each pair, (P,), for a kernel that differs only in θ from the one that made this object."""
+    def covariance(self, values: Array) -> Array:
+        """k of each pair, (s, P), for s kernels with these `Kernel.values`, (s, p)."""
 
     def by_theta(self, weights: Array, diagonal: Array) -> Array:
-        """Σ_ab W_ab ∂k_ab/∂θ of the last covariance, (p,), from W_ab of the pairs, (P,), and W_aa, (n,); W = Wᵀ."""
+        """Σ_ab W_ab ∂k_ab/∂θ of the last covariances, (s, p).
+
+        W is symmetric: its entries are W_ab of the pairs, (s, P), and W_aa, (s, n).
+        """
+
+
+class Several:
+    """Several kernels that differ only in θ, between the same points: the naive way."""
+
+    def __init__(self, kernels: Sequence["Kernel"]) -> None:
+        self.kernels, self.coordinates = kernels, kernels[0].coordinates
+
+    def between(self, c: Array, other: Array) -> Array:
+        """k of each kernel between the rows of two sets of coordinates, (s, m, n)."""
+        return np.array([each.between(c / each.scales, other / each.scales) for each in self.kernels])
+
+    def diagonal(self) -> Array:
+        """k of any point with itself for each kernel, (s,)."""
+        return np.array([each.output_scale for each in self.kernels])
 
 
 def upper(n: int) -> Mask:
     """Where a square matrix is above its diagonal, (n, n): the places of the pairs a < b, row by row."""
-    return np.triu(np.ones((n, n), dtype=bool), 1)
+    places = np.arange(n)
+    return places[:, None] < places
 
 
 class Coordinates:
@@ -224,6 +243,27 @@ class Coordinates:
             flag = slice(self._last[j], span.stop)
             squares += cdist(z[:, flag], other[:, flag], "sqeuclidean")
         return np.sqrt(squares, out=squares)
+
+    def apart(self, c: Array, other: Array) -> Array:
+        """Distances between the rows of two sets of coordinates along each column, (d, m, n).
+
+        They don't depend on θ, and an entry does not depend on the other points.
+        """
+        if not self.coded:
+            return np.abs(c.T[:, :, None] - other.T[:, None, :])
+        return np.array([*self.along_columns(c, other)])
+
+    def along_columns(self, c: Array, other: Array) -> Iterator[Array]:
+        """The same for one column after the other, each (m, n)."""
+        ones = np.ones(len(self.columns))
+        squares = dict(zip(self.counted, self.counted_squares(c, other, ones), strict=True))
+        for j, column in enumerate(self.columns):
+            if j in squares:
+                yield np.sqrt(squares[j])
+            elif column.width > 1 or column.is_label:
+                yield self.distances_in(j, c, other, ones)
+            else:
+                yield np.abs(c[:, self.first[j], None] - other[:, self.first[j]])
 
     def label_squares(self, j: int, z: Array, other: Array) -> Array:
         """Squared distances of the labels in a column, (m, n), in units of its range and without its last coordinate.
@@ -421,14 +461,19 @@ class Kernel(ABC):
     def theta(self) -> Array:
         """θ, (p,)."""
 
-    @abstractmethod
     def with_theta(self, theta: ArrayLike) -> Self:
         """The same kernel with other parameters."""
+        return self.with_values(self.values_at(checks.as_shape("theta", theta, (len(self.layout),))))
 
     @property
     @abstractmethod
     def values(self) -> Array:
         """The parameters without logarithm, (p,). Save these: exp(log x) is not x to the last bit."""
+
+    @staticmethod
+    @abstractmethod
+    def values_at(theta: Array) -> Array:
+        """The `values` for some θ, in the last axis."""
 
     @abstractmethod
     def with_values(self, values: ArrayLike) -> Self:
@@ -440,7 +485,8 @@ class Kernel(ABC):
         return coordinates_of(tuple(self.columns))
 
     @cached_property
-    def _feature_scales(self) -> Array:
+    def scales(self) -> Array:
+        """What coordinates are divided by to become features, (D,)."""
         return self.coordinates.scales(self.length_scales)
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
@@ -449,7 +495,7 @@ class Kernel(ABC):
 
     def features(self, x: Array) -> Array:
         """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
-        z: Array = self.coordinates.of(x) / self._feature_scales
+        z: Array = self.coordinates.of(x) / self.scales
         return z
 
     def diagonal(self, z: Array) -> Array:
@@ -475,6 +521,9 @@ class Kernel(ABC):
     @abstractmethod
     def pairs(self, x: Array) -> Pairs:
         """k between all pairs of validated points, for learning."""
+
+    # Kernels of this class that differ only in θ, between the same points.
+    several: ClassVar[type[Several]] = Several
 
     def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
         """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""

@@ -22,10 +22,9 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.spatial.distance import pdist
 
 from lazybo.core import Array, checks
-from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Mask, Parameter, upper
+from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, upper
 
 SQRT_5 = math.sqrt(5.0)
 # Beyond this distance the kernel is 0 in doubles, and infinity · 0 would be NaN.
@@ -60,14 +59,15 @@ class Matern52(Kernel):
         """The kind of each entry of θ."""
         return [*(Parameter("length_scale", column) for column in self.columns), Parameter("output_scale")]
 
-    def with_theta(self, theta: ArrayLike) -> "Matern52":
-        """The same kernel with other parameters."""
-        return self.with_values(np.exp(checks.as_shape("theta", theta, (self.dim + 1,))))
+    @staticmethod
+    def values_at(theta: Array) -> Array:
+        """The values for some θ, in the last axis."""
+        return np.exp(theta)
 
     def with_values(self, values: ArrayLike) -> "Matern52":
         """The same kernel with other length scales and another output scale, (d + 1,)."""
         checked = checks.as_shape("values", values, (self.dim + 1,))
-        return replace(self, length_scales=checked[:-1], output_scale=checked[-1])
+        return replace(self, length_scales=checked[:-1], output_scale=float(checked[-1]))
 
     def between(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
         """k between the rows of two feature arrays, (m, n); ``counted`` as in `scaled_distance`."""
@@ -124,63 +124,31 @@ class MaternPairs:
     """k between all pairs of points with coordinates C, see `Pairs`."""
 
     def __init__(self, coordinates: Coordinates, c: Array) -> None:
-        n = len(c)
-        self.upper = upper(n)
-        self._columns, self.apart = coordinates.column[coordinates.euclidean], apart_squares(coordinates, c, self.upper)
-        self._coordinates = c[:, coordinates.euclidean] if self.apart else c
-        self._matrix = np.zeros((n, n))
-        self._z = self._coordinates
-        self._s, self._decay, self._h, self._k = np.empty((4, n * (n - 1) // 2))
+        self.upper = upper(len(c))
+        # Squared distances along each column, (d, P).
+        self._squares = np.array([each[self.upper] for each in coordinates.along_columns(c, c)]) ** 2
 
-    def covariance(self, kernel: Matern52) -> Array:
-        """k of each pair, (P,)."""
-        self._kernel, self._z = kernel, self._coordinates / kernel.length_scales[self._columns]
-        s, decay, h, k = self._s, self._decay, self._h, self._k
-        if self.apart:
-            pdist(self._z, "sqeuclidean", out=s)
-            for j, squares in self.apart.items():
-                s += squares / kernel.length_scales[j] / kernel.length_scales[j]
-            np.sqrt(s, out=s)
-        else:
-            pdist(self._z, out=s)
-        s *= SQRT_5
+    def covariance(self, values: Array) -> Array:
+        """k of each pair, (s, P)."""
+        self._values = values
+        s = np.sqrt(5.0 * values[:, :-1] ** -2 @ self._squares)
         np.minimum(s, MAX_DISTANCE, out=s)
-        np.negative(s, out=decay)
-        np.exp(decay, out=decay)
-        decay *= kernel.output_scale
-        # k = (1 + s) decay + s² decay / 3, and h = 5/3 (1 + s) decay.
-        np.multiply(s, decay, out=k)
-        np.add(decay, k, out=h)
+        decay = np.exp(-s)
+        decay *= values[:, -1:]
+        k = s * decay
+        self._g = decay + k  # σ² (1 + s) exp(-s)
         k *= s
         k *= 1.0 / 3.0
-        k += h
-        h *= 5.0 / 3.0
+        k += self._g
+        self._k = k
         return k
 
     def by_theta(self, weights: Array, diagonal: Array) -> Array:
-        """Σ_ab W_ab ∂k_ab/∂θ, (d + 1,).
-
-        ∂k/∂log σ² = k. ∂k/∂log ℓⱼ = h Δⱼ² with Δⱼ² the squared distance in the features of column j, and with w = W ∘ h
-        above the diagonal Σ w_ab (z_a - z_b)² = Σ_a z_a² Σ_b (w_ab + w_ba) - 2 zᵀ w z: one matrix product instead of d
-        passes over all pairs.
-        """
-        z, kernel, w = self._z, self._kernel, self._matrix
-        weighted = weights * self._h
-        w[self.upper] = weighted
-        quadratic = (z * z).T @ (w.sum(axis=0) + w.sum(axis=1)) - 2.0 * np.einsum("aj,aj->j", z, w @ z)
-        # Without numeric columns there is nothing to count, and the zeros of `bincount` would be whole numbers.
-        per_column = np.bincount(self._columns, weights=2.0 * quadratic, minlength=kernel.dim).astype(np.float64)
-        for j, squares in self.apart.items():
-            per_column[j] += 2.0 * (weighted @ squares) / kernel.length_scales[j] / kernel.length_scales[j]
-        by_output = 2.0 * (weights @ self._k) + kernel.output_scale * diagonal.sum()
-        return np.append(per_column, by_output)
-
-
-def apart_squares(coordinates: Coordinates, c: Array, above: Mask) -> dict[int, Array]:
-    """Squared distances of all pairs, (P,), in each column that is a label or a block of whole numbers."""
-    squares = {j: coordinates.label_squares(j, c, c)[above] for j in coordinates.labels}
-    counted = coordinates.counted_squares(c, c, np.ones(len(coordinates.columns)))
-    return squares | {j: each[above] for j, each in zip(coordinates.counted, counted, strict=True)}
+        """Σ_ab W_ab ∂k_ab/∂θ, (s, d + 1): ∂k/∂log σ² = k, and ∂k/∂log ℓⱼ = 5/3 σ² (1 + s) exp(-s) Δⱼ²/ℓⱼ²."""
+        scales, output = self._values[:, :-1], self._values[:, -1]
+        by_scales = (weights * self._g) @ self._squares.T / scales**2 * (10.0 / 3.0)
+        by_output = 2.0 * np.vecdot(weights, self._k) + output * np.add.reduce(diagonal, axis=1)
+        return np.column_stack((by_scales, by_output))
 
 
 def scaled_distance(kernel: Matern52, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
