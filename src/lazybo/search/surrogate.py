@@ -48,7 +48,7 @@ FRESH_VALUES = 2000
 # The particles are drawn again when the number of values has grown by STALE_GROWTH, and before that when they no longer
 # explain the new values (`Posterior.explains`); but not before it has grown by FRESH_GROWTH. If no kernel suits the
 # values, each new one is a surprise.
-FRESH_GROWTH, STALE_GROWTH = 1.05, 1.25
+FRESH_GROWTH, STALE_GROWTH = 1.05, 1.1
 
 
 @dataclass(frozen=True)
