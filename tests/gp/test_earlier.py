@@ -14,7 +14,7 @@ from lazybo.gp import earlier as model_earlier
 from lazybo.gp.earlier import RESIDUALS
 from lazybo.gp.fit import Data, learn_together
 from lazybo.gp.kernels import AdditiveMatern52
-from lazybo.gp.kernels.base import PriorMean
+from lazybo.gp.posterior import PriorMean
 
 # ---------------------------------------------------------------- the prior mean
 

@@ -6,11 +6,10 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp.cholesky import inverted
 from lazybo.gp.fit import Learner, learn
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.process import CACHED_ROWS, Process
+from lazybo.gp.process import Process
 from lazybo.gp.targets import Targets, Transform, identity, standardize
 
 MIXED = (Column(), Column(conditional=True), Column(categories=3), Column())
@@ -368,29 +367,3 @@ def test_data_given_is_copied_and_data_shown_is_read_only(rng: np.random.Generat
     for shown in (gp.X, gp.y, gp.process.alpha, gp.process.whitened, gp.targets.values):
         with pytest.raises(ValueError, match="read-only"):
             shown[0] = 1.0
-
-
-def test_the_inverse_among_rows_does_not_depend_on_what_is_cached(rng: np.random.Generator) -> None:
-    """To the last bit: however the rows were added, and also for rows beyond those that are cached."""
-    process, x = Process(Matern52([0.4, 0.7])), rng.random((CACHED_ROWS + 60, 2))
-    rows = np.sort(rng.permutation(60)[:20])
-
-    def check(rows: np.ndarray) -> None:
-        z = process.features[rows]
-        k = process.kernel.between(z, z) + np.diag(process.noise + process.factor.jitter[rows])
-        np.testing.assert_array_equal(process.inverse_among(rows), inverted(k))
-
-    process.append(x[:50], np.zeros(50))
-    for point in x[50:70]:
-        process.append(point[None], [1.0])
-    check(rows)
-    process.truncate(40)
-    process.append(x[70:100], np.zeros(30))
-    check(rows)
-    process.set_parameters(Matern52([0.2, 0.3]), 1e-3)
-    check(rows)
-    process.append(x[40:70], np.zeros(30))
-    check(rows + 40)
-    process.truncate(0)
-    process.append(x, np.zeros(len(x)))
-    check(rows + CACHED_ROWS - 20)

@@ -258,7 +258,6 @@ class TestEveryKernel:
         several, c, o = kernels[0].several(kernels), coordinates.of(x), coordinates.of(u)
         found = several.between(c, o)
         np.testing.assert_allclose(found, Several(kernels).between(c, o), rtol=1e-10, atol=1e-14)
-        np.testing.assert_allclose(several.diagonal(), [each(x[:1])[0, 0] for each in kernels])
         np.testing.assert_array_equal(several.between(c[7:8], o[3:9]), found[:, 7:8, 3:9])
         pairs, values = kernels[0].pairs(x), np.array([each.values for each in kernels])
         weights, diagonal = rng.normal(size=(3, 780)), rng.normal(size=(3, 40))

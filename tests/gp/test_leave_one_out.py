@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from lazybo.gp.kernels import AdditiveMatern52, Column, Matern52
-from lazybo.gp.kernels.base import PriorMean
-from lazybo.gp.posterior import NO_VALUE, leave_one_out
+from lazybo.gp.posterior import NO_VALUE, PriorMean, leave_one_out
 from lazybo.gp.process import Process
 
 COLUMNS = (Column(), Column(3), Column(conditional=True))

@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import Matern52
-from lazybo.gp.kernels.base import PriorMean
-from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearMean
+from lazybo.gp.mixture import Posterior
+from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearField, NearMean, PriorMean
 from lazybo.gp.process import Process
 
 
@@ -25,13 +25,13 @@ def prior_mean(rng: np.random.Generator, centers: int, dim: int = 3) -> PriorMea
 def test_the_moments_of_a_process_agree(rng: np.random.Generator) -> None:
     posterior = filled(rng, 30)
     mean, covariance = posterior.posterior_covariance(posterior.X)
-    np.testing.assert_allclose(posterior.smoothed(), mean, atol=1e-8)
+    np.testing.assert_allclose(Posterior([posterior]).smoothed(), mean, atol=1e-8)
     np.testing.assert_allclose(posterior.told_covariance(posterior.X), covariance, atol=1e-12)
 
 
 def test_the_near_field_of_few_rows_is_exact(rng: np.random.Generator) -> None:
     process, centers = filled(rng, 60, prior=prior_mean(rng, 20)), rng.random((4, 3))
-    field, u, center = process.around(centers), rng.random((9, 3)), rng.integers(0, 4, 9)
+    field, u, center = NearField(process, centers), rng.random((9, 3)), rng.integers(0, 4, 9)
     mean, std = field.posterior(u, center)
     exact = process.posterior(u)
     np.testing.assert_allclose(mean, exact.mean, atol=1e-6)
@@ -42,7 +42,7 @@ def test_the_near_field_of_many_rows_is_nearly_exact_around_its_centers(rng: np.
     process, centers = filled(rng, 4 * NEAR_ROWS), rng.random((3, 3))
     center = np.repeat(np.arange(3), 5)
     u = np.clip(centers[center] + 0.02 * rng.standard_normal((15, 3)), 0, 1)
-    mean, std = process.around(centers).posterior(u, center)
+    mean, std = NearField(process, centers).posterior(u, center)
     exact = process.posterior(u)
     np.testing.assert_allclose(mean, exact.mean, atol=0.1)
     np.testing.assert_allclose(std, np.sqrt(exact.variance), atol=0.1)
@@ -51,7 +51,7 @@ def test_the_near_field_of_many_rows_is_nearly_exact_around_its_centers(rng: np.
 @pytest.mark.parametrize("rows", [60, 2 * NEAR_ROWS])
 def test_the_slope_of_the_near_field(rng: np.random.Generator, rows: int) -> None:
     process, centers = filled(rng, rows, prior=prior_mean(rng, 2 * NEAR_CENTERS)), rng.random((2, 3))
-    field, u, by_mean, by_std = process.around(centers), centers + 0.01, np.array([1.0, -2.0]), np.array([3.0, 0.5])
+    field, u, by_mean, by_std = NearField(process, centers), centers + 0.01, np.array([1.0, -2.0]), np.array([3.0, 0.5])
     mean, std, slope = field.with_slope(u, np.arange(2))
     np.testing.assert_array_equal((mean, std), field.posterior(u, np.arange(2)))
     gradient = slope.by_points(by_mean, by_std)

@@ -29,7 +29,8 @@ from scipy.special import logsumexp
 
 from lazybo.core import Array, checks, one_thread
 from lazybo.gp.fit import Data, Learned, learn_together
-from lazybo.gp.kernels.base import BLOCK_POINTS, Kernel, PriorMean
+from lazybo.gp.kernels.base import Kernel
+from lazybo.gp.posterior import BLOCK_POINTS, PriorMean
 from lazybo.gp.priors import Priors
 from lazybo.gp.process import Process
 from lazybo.gp.targets import LARGEST_SHIFT, standardize, subset

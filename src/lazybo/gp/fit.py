@@ -67,8 +67,6 @@ MAX_TARGET = 1e150
 LEARNING_PER_POINT_CUBED = 10
 ALLOWANCE = 4_000_000
 ALLOWANCE_PER_ENTRY = 8
-# Drawing particles and adding rows to each costs this multiple of one fit; between the draws, their weights learn.
-DRAWING = 8
 # Particles have at most this many rows together: few cost next to nothing, and leave the kernel uncertain.
 PARTICLE_ROWS = 400
 # With larger targets, as values that are not scaled may be, the likelihoods of particles differ by rounding errors.
@@ -261,7 +259,7 @@ class Learner:
 
     def is_due(self, learned_at: int, n: int, *, always: bool = False) -> bool:
         """Whether to learn with n observations if the last time was with ``learned_at``; ``always``: after each one."""
-        return is_due(1 if always else self.lag, learned_at, n, self._count(n))
+        return is_due(1 if always else self.lag, learned_at, n)
 
     @one_thread()
     def best(
@@ -349,7 +347,7 @@ class _Normal:
 # ------------------------------------------------------------------------ the lag
 
 
-def is_due(lag: Lag, learned_at: int, n: int, particles: int = 1) -> bool:
+def is_due(lag: Lag, learned_at: int, n: int) -> bool:
     """Whether to learn with n observations if the kernel was last learned at ``learned_at`` (0: never).
 
     - An integer l: every l observations; 1 is standard Bayesian optimisation.
@@ -362,14 +360,13 @@ def is_due(lag: Lag, learned_at: int, n: int, particles: int = 1) -> bool:
         return False
     if lag == "auto":
         paid = ALLOWANCE * (n - learned_at) + ALLOWANCE_PER_ENTRY * (_sum_of_squares(n) - _sum_of_squares(learned_at))
-        return paid >= learning_work(n, particles)
+        return paid >= learning_work(n)
     return learned_at == 0 or n - learned_at >= lag
 
 
-def learning_work(n: int, particles: int = 1) -> int:
-    """Multiply-adds to learn once with n observations and to draw particles, by the work model."""
-    once = LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
-    return once if particles == 1 else DRAWING * once
+def learning_work(n: int) -> int:
+    """Multiply-adds to learn once with n observations, by the work model."""
+    return LEARNING_PER_POINT_CUBED * min(n, MAX_POINTS) ** 3 + n**3 // 6
 
 
 def particles_at(n: int, most: int) -> int:

@@ -32,16 +32,16 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from lazybo.core import Array, one_thread
-from lazybo.gp.kernels.base import Kernel, PriorMean
-from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, LeftOut, Moments, NearField, leave_one_out, root_of
+from lazybo.gp.kernels.base import Kernel
+from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, LeftOut, Moments, NearField, PriorMean, leave_one_out, root_of
 from lazybo.gp.process import Process, RightHandSide
 
 # A quantile is bisected this often: to a millionth of the widest interval.
 BISECTIONS = 40
 # Quantiles are within this many standard deviations of the means.
 REACH = 8.0
-# The particles explain new values while their effective number is at least this share of them, and the new values are
-# within so many standard deviations of what is expected of normal errors.
+# The particles explain new values while their effective number, 1 / Σ w², is at least this share of them, and the new
+# values are within so many standard deviations of what is expected of normal errors.
 LEAST_EFFECTIVE = 0.5
 SURPRISE = 2.0
 # Solutions are kept for up to this many points: one of them is often added next. They are always solved as this many
@@ -84,60 +84,44 @@ class Components(NamedTuple):
         return 0.5 * (low + high)
 
 
-class Posterior:
+class Particles:
     """Processes with the same rows, the leading one first. Their rows and targets never change.
 
-    ``log_priors`` are log w - log p(t | X, φ), as drawn. The first ``built`` rows were added in chunks.
+    The first ``built`` rows were solved in chunks.
     """
 
-    # The known variance of a row that has no value and never will have one.
-    NO_VALUE: ClassVar[float] = NO_VALUE
-
-    def __init__(self, processes: Sequence[Process], log_priors: Sequence[float] = (0.0,), built: int = 0) -> None:
-        self.processes, self.log_priors, self.built = processes, log_priors, built
+    def __init__(self, processes: Sequence[Process], built: int = 0) -> None:
+        self.processes, self.built = processes, built
         self._several = processes[0].kernel.several([each.kernel for each in processes])
+        self.diagonal = np.array([each.kernel.output_scale for each in processes])  # k(x, x) of each, (s,)
         self._solutions: dict[bytes, Array] = {}
-        self._pool: Pool | None = None
 
-    @classmethod
-    def of(cls, particles: Sequence[Particle], prior: PriorMean | None = None) -> "Posterior":
-        """A posterior without rows."""
-        processes = [Process(each.kernel, each.noise, prior) for each in particles]
-        return cls(processes, [each.log_weight for each in particles])
-
-    def _with(self, processes: Sequence[Process], log_priors: Sequence[float], built: int) -> "Posterior":
-        found = object.__new__(Posterior)
-        found.processes, found.log_priors, found.built, found._several = processes, log_priors, built, self._several
-        found._solutions, found._pool = self._solutions, self._pool and self._pool.following()
-        return found
-
-    @property
-    def n(self) -> int:
-        """The number of rows."""
-        return self.leading.n
+    def _copied(self, built: int) -> "Particles":
+        copied = object.__new__(Particles)
+        copied.__dict__.update(self.__dict__)
+        copied.processes, copied.built = [each.copy() for each in self.processes], built
+        return copied
 
     @property
     def leading(self) -> Process:
-        """The most probable particle when they were drawn."""
+        """The most probable one when they were drawn."""
         return self.processes[0]
 
-    # -------------------------------------------------------------------- grow
-
-    def updated(self, x: Array, known: Array, targets: Array, built: int) -> "Posterior":
+    def updated(self, x: Array, known: Array, targets: Array, built: int) -> "Particles":
         """With more rows, (t, w), and their known noise variances, (t,), and targets of all rows; NaN: pending.
 
         A row costs O(n²). The first ``built`` rows are solved in chunks, later ones one by one, so that every bit
         depends only on the rows before.
         """
-        found = self._with([each.copy() for each in self.processes], self.log_priors, built)
-        prior, rows = self.leading.prior, self.leading.rows
+        found, prior, rows = self._copied(built), self.leading.prior, self.leading.rows
+        before = len(rows.x)
         if len(x):
             rows = rows.joined(self.leading.kernel, prior, x, known)
         right = RightHandSide(targets if prior is None else targets - rows.expected)
         for process in found.processes:
             process.aim(right)
-        for new in groups_of_rows(self.n, len(rows.x), built):
-            cross, block = found._between(rows.c[: new.start], rows.c[new]), found._between(rows.c[new], rows.c[new])
+        for new in groups_of_rows(before, len(rows.x), built):
+            cross, block = found.between(rows.c[: new.start], rows.c[new]), found.between(rows.c[new], rows.c[new])
             alone = new.start >= built
             solved = found._solution(rows.x[new.start], cross) if alone else [None] * len(cross)
             for process, *parts in zip(found.processes, cross, block, solved, strict=True):
@@ -145,32 +129,30 @@ class Posterior:
             found._solutions = {}
         return found
 
-    def first(self, n: int) -> "Posterior":
-        """With only the first n rows. Of rows that were added together only whole chunks can stay."""
+    def first(self, n: int) -> "Particles":
+        """With only the first n rows. Of rows that were solved together only whole chunks can stay."""
         n = n // CHUNK_ROWS * CHUNK_ROWS if n < self.built else n
-        found = self._with([each.copy() for each in self.processes], self.log_priors, min(self.built, n))
+        found = self._copied(min(self.built, n))
         for process in found.processes:
             process.truncate(n)
         found._solutions = {}
-        if self._pool is not None:
-            found._pool = self._pool.first(n, found.built)
         return found
 
-    def weighted(self, log_priors: Sequence[float]) -> "Posterior":
-        """The same processes with other weights."""
-        return self._with(self.processes, log_priors, self.built)
-
     @property
-    def has_jitter(self) -> bool:
-        """Whether a factor has jitter in all of its rows: then it depends on rows that were truncated."""
-        return any(process.factor.refactorisations for process in self.processes)
+    def refactorisations(self) -> list[int]:
+        """How often each factor was factored again, with jitter in all of its rows."""
+        return [process.factor.refactorisations for process in self.processes]
 
-    def _between(self, c: Array, other: Array) -> Array:
+    def between(self, c: Array, other: Array) -> Array:
         """k of each particle between points with these coordinates, (s, m, n)."""
         if len(self.processes) > 1:
             return self._several.between(c, other)
         kernel = self.leading.kernel
         return kernel.between(c / kernel.scales, other / kernel.scales)[None]
+
+    def solved(self, points: Array) -> Array:
+        """V at some points, (s, n, m)."""
+        return self._solved(points, self.between(self.leading.rows.c, self.leading.kernel.coordinates.of(points)))
 
     def _solved(self, points: Array, k: Array) -> Array:
         """V for k(X, U), (s, n, m). It is kept if there are few points."""
@@ -191,6 +173,47 @@ class Posterior:
         if point.tobytes() not in self._solutions:
             self._solved(point[None], k)
         return self._solutions[point.tobytes()]
+
+
+class Posterior:
+    """Particles with their weights; it never changes. ``log_priors`` are log w - log p(t | X, φ), as drawn.
+
+    ``pool`` has the points that are followed (`follow`), if there are any.
+    """
+
+    # The known variance of a row that has no value and never will have one.
+    NO_VALUE: ClassVar[float] = NO_VALUE
+
+    def __init__(
+        self, particles: Particles | Sequence[Process], log_priors: Sequence[float] = (0.0,), pool: "Pool | None" = None
+    ) -> None:
+        self.particles = particles if isinstance(particles, Particles) else Particles(particles)
+        self.processes, self.leading = self.particles.processes, self.particles.leading
+        self.log_priors, self.pool = log_priors, pool
+
+    @classmethod
+    def of(cls, particles: Sequence[Particle], prior: PriorMean | None = None) -> "Posterior":
+        """A posterior without rows."""
+        processes = [Process(each.kernel, each.noise, prior) for each in particles]
+        return cls(processes, [each.log_weight for each in particles])
+
+    # -------------------------------------------------------------------- grow
+
+    def updated(self, x: Array, known: Array, targets: Array, built: int) -> "Posterior":
+        """With more rows and other targets, see `Particles.updated`."""
+        particles = self.particles.updated(x, known, targets, built)
+        return Posterior(particles, self.log_priors, self.pool and self.pool.following())
+
+    def first(self, n: int) -> "Posterior":
+        """With only the first n rows, see `Particles.first`."""
+        particles = self.particles.first(n)
+        return Posterior(
+            particles, self.log_priors, self.pool and self.pool.first(particles.leading.n, particles.built)
+        )
+
+    def weighted(self, log_priors: Sequence[float]) -> "Posterior":
+        """The same particles with other weights."""
+        return Posterior(self.particles, log_priors, self.pool and self.pool.following())
 
     # ----------------------------------------------------------------- weights
 
@@ -214,11 +237,6 @@ class Posterior:
         return np.exp(self.log_weights)
 
     @property
-    def effective(self) -> float:
-        """The effective number of particles: 1 / Σ w²."""
-        return 1.0 / float(self.weights @ self.weights)
-
-    @property
     def misfit(self) -> float:
         """tᵀ K⁻¹ t of the leading particle. A new value adds its squared error in predicted standard deviations."""
         return float(self.leading.whitened @ self.leading.whitened)
@@ -230,8 +248,9 @@ class Posterior:
         """
         if len(self.processes) == 1:
             return True
+        effective = 1.0 / float(self.weights @ self.weights)
         expected = misfit + new + SURPRISE * float(np.sqrt(2.0 * new))
-        return self.effective >= LEAST_EFFECTIVE * len(self.processes) and self.misfit <= expected
+        return effective >= LEAST_EFFECTIVE * len(self.processes) and self.misfit <= expected
 
     # -------------------------------------------------------------------- rows
 
@@ -246,11 +265,6 @@ class Posterior:
         return self.leading.targets
 
     @property
-    def known_variances(self) -> Array:
-        """Known noise variance of each row, in addition to `noise`, (n,); `NO_VALUE` where there is no value."""
-        return self.leading.known_variances
-
-    @property
     def noise(self) -> float:
         """The expected noise variance that all rows share."""
         return float(self.weights @ [process.noise for process in self.processes])
@@ -261,48 +275,40 @@ class Posterior:
         return self.leading.kernel.ranges
 
     def smoothed(self) -> Array:
-        """The posterior mean at each row, without its noise, (n,). Needs no solve."""
-        return np.asarray(self.weights @ np.array([process.smoothed() for process in self.processes]))
+        """The posterior mean at each row, without its noise, (n,): t - (σₙ² + v) ∘ α, which needs no solve of V."""
+        alpha = np.array([process.alpha for process in self.processes])
+        noise = np.array([[process.noise] for process in self.processes])
+        return np.asarray(self.weights @ (self.targets - (noise + self.leading.rows.known) * alpha))
 
     # ----------------------------------------------------------------- predict
 
     @one_thread()
     def components(self, u: Array) -> Components:
         """What each particle predicts at the rows of U."""
-        kernel, rows = self.leading.kernel, self.leading.rows
-        points = kernel.check(u, "U")
-        v = self._solved(points, self._between(rows.c, kernel.coordinates.of(points)))
+        points = self.leading.kernel.check(u, "U")
+        v = self.particles.solved(points)
         means = np.array([process.whitened @ each for process, each in zip(self.processes, v, strict=True)])
         if self.leading.prior is not None:
             means += self.leading.prior(points)
-        variances = self._several.diagonal()[:, None] - np.einsum("sij,sij->sj", v, v)
+        variances = self.particles.diagonal[:, None] - np.einsum("sij,sij->sj", v, v)
         return Components(self.log_weights, means, np.sqrt(np.maximum(variances, 0.0)))
 
     @one_thread()
     def mean(self, u: Array) -> Array:
         """The posterior mean at the rows of U, (m,), in O(n m)."""
-        kernel, rows = self.leading.kernel, self.leading.rows
-        points = kernel.check(u, "U")
-        k = self._between(rows.c, kernel.coordinates.of(points))
-        means = [process.mean_from(each, points) for process, each in zip(self.processes, k, strict=True)]
-        return np.asarray(self.weights @ np.array(means))
+        return np.asarray(self.weights @ np.array([process.mean(u) for process in self.processes]))
 
     def follow(self, points: Array) -> Array:
         """Keep these points, (m, w), and what the particles predict there as rows are added; returns the points."""
-        if self._pool is None or self._pool.points is not points:
-            self._pool = Pool(self, points)
+        if self.pool is None or self.pool.points is not points:
+            self.pool = Pool(self.particles, points)
         return points
 
     def over(self, points: Array) -> Components:
         """What each particle predicts at points to `follow`."""
         self.follow(points)
-        assert self._pool is not None
-        return Components(self.log_weights, *self._pool.moments(self))
-
-    @property
-    def pool_points(self) -> Array | None:
-        """The points that are followed."""
-        return None if self._pool is None else self._pool.points
+        assert self.pool is not None
+        return Components(self.log_weights, *self.pool.moments(self.particles))
 
     def posterior(self, u: Array) -> Moments:
         """Mean and variance at the rows of U, each (m,)."""
@@ -336,7 +342,7 @@ class Posterior:
 
     def around(self, centers: Array) -> NearField:
         """A cheap approximation of the leading particle's posterior around some centers, (c, d)."""
-        return self.leading.around(centers)
+        return NearField(self.leading, centers)
 
 
 class Pool:
@@ -347,29 +353,25 @@ class Pool:
     computed at once.
     """
 
-    def __init__(self, posterior: Posterior, points: Array) -> None:
-        kernel, prior = posterior.leading.kernel, posterior.leading.prior
+    def __init__(self, particles: Particles, points: Array) -> None:
+        kernel, prior = particles.leading.kernel, particles.leading.prior
         self.points, self._c = points, kernel.coordinates.of(points)
         self._expected: Array | float = 0.0 if prior is None else prior(points)
-        self._v = np.zeros((len(posterior.processes), 0, len(points)))
+        self._v = np.zeros((len(particles.processes), 0, len(points)))
         self._filled = [0]  # how many rows of this array any copy has
-        self._n, self._factorisations = 0, self._count(posterior)
-        self._start = np.tile(posterior._several.diagonal()[:, None], len(points))
+        self._n, self._factorisations = 0, particles.refactorisations
+        self._start = np.tile(particles.diagonal[:, None], len(points))
         self._variance = self._start
 
-    @staticmethod
-    def _count(posterior: Posterior) -> list[int]:
-        """How often each factor was factored again."""
-        return [process.factor.refactorisations for process in posterior.processes]
-
-    def moments(self, posterior: Posterior) -> tuple[Array, Array]:
-        """Means and standard deviations at the points, each (s, m), for a posterior with more rows than before."""
-        if self._count(posterior) != self._factorisations:
-            self._factorisations, self._n, self._variance = self._count(posterior), 0, self._start
-        if posterior.n > self._n:
-            self._extend(posterior)
-        w = np.array([process.whitened for process in posterior.processes])
-        mean = np.matmul(w[:, None], self._v[:, : posterior.n])[:, 0] + self._expected
+    def moments(self, particles: Particles) -> tuple[Array, Array]:
+        """Means and standard deviations at the points, each (s, m), for particles with more rows than before."""
+        n, factorisations = particles.leading.n, particles.refactorisations
+        if factorisations != self._factorisations:
+            self._factorisations, self._n, self._variance = factorisations, 0, self._start
+        if n > self._n:
+            self._extend(particles, n)
+        w = np.array([process.whitened for process in particles.processes])
+        mean = np.matmul(w[:, None], self._v[:, :n])[:, 0] + self._expected
         return mean, np.sqrt(np.maximum(self._variance, 0.0))
 
     def following(self) -> "Pool":
@@ -387,15 +389,15 @@ class Pool:
                 pool._subtract(rows)
         return pool
 
-    def _extend(self, posterior: Posterior) -> None:
-        n, before = posterior.n, self._n
+    def _extend(self, particles: Particles, n: int) -> None:
+        before = self._n
         if n > self._v.shape[1] or self._filled[0] != before:
             grown = np.empty((len(self._v), max(n, self._v.shape[1] * 5 // 4 + 64), len(self.points)))
             grown[:, :before] = self._v[:, :before]
             self._v, self._filled = grown, [0]
-        self._v[:, before:n] = posterior._between(posterior.leading.rows.c[before:], self._c)
-        for rows in groups_of_rows(before, n, posterior.built):
-            for process, v in zip(posterior.processes, self._v, strict=True):
+        self._v[:, before:n] = particles.between(particles.leading.rows.c[before:], self._c)
+        for rows in groups_of_rows(before, n, particles.built):
+            for process, v in zip(particles.processes, self._v, strict=True):
                 process.factor.finish_solve(v[: rows.stop], rows.start, together=CHUNK_ROWS)
             self._subtract(rows)
         self._n = self._filled[0] = n

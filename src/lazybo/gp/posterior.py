@@ -1,4 +1,4 @@
-"""What the search needs of the posterior of a process: moments, a pool of fixed points, a near field.
+"""What the search needs of the posterior of a process: moments, a prior mean, a near field.
 
 ======  ============================================================  ==========
 symbol  meaning                                                       shape
@@ -9,11 +9,11 @@ V       L⁻¹ k(X, U)                                                   (n, m)
 α, β    K⁻¹ t, K⁻¹ k(X, u)                                            (n,), (m, n)
 ======  ============================================================  ==========
 
-Two approximations and caches make the search cheap: a `Pool` updates the posterior at fixed points as the factor grows,
-and a `NearField` approximates it around a few centers. `leave_one_out` predicts each target without it. All numbers are
-in units of the targets.
+A `NearField` approximates the posterior around a few centers, which makes the search cheap. `leave_one_out` predicts
+each target without it. All numbers are in units of the targets.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lazybo.core import Array, one_thread
 
 if TYPE_CHECKING:
-    from lazybo.gp.kernels.base import Kernel, PriorMean, Slope
+    from lazybo.gp.kernels.base import Kernel, Slope
     from lazybo.gp.process import Process
 
 Index: TypeAlias = NDArray[np.intp]
@@ -38,6 +38,8 @@ NEAR_ROWS = 192
 NEAR_CENTERS = 384
 # Rows to leave out at a time, to limit temporary memory to this many columns of K.
 LEFT_OUT_ROWS = 256
+# Batch size of a prior mean: limits memory.
+BLOCK_POINTS = 256
 # The inverse is exact to about this; smaller variances are rounding errors.
 MIN_VARIANCE = 1e-9
 
@@ -65,6 +67,30 @@ def root_of(covariance: Array) -> Array:
     """R with R Rᵀ = covariance, (m, m), from the eigenvalues: if points coincide, there is no Cholesky factor."""
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class PriorMean:
+    """What a process predicts where it has no observations: m(u) = ``offset`` + Σᵢ βᵢ k(u, xᵢ). Immutable.
+
+    The centers have the features ``z``, (n, D), and the ``weights`` β, (n,). Posterior means of other processes with
+    the same kernel, and weighted sums of them, have this form.
+    """
+
+    kernel: "Kernel"
+    z: Array
+    weights: Array
+    offset: float
+
+    def __call__(self, u: Array) -> Array:
+        """m at the rows of U, (m,)."""
+        blocks = (u[start : start + BLOCK_POINTS] for start in range(0, len(u), BLOCK_POINTS))
+        sums = [self.kernel.between(self.kernel.features(block), self.z) @ self.weights for block in blocks]
+        return self.offset + np.concatenate([*sums, np.zeros(0)])
+
+    def gradient(self, u: Array) -> Array:
+        """The derivatives of m by the rows of U, (m, w)."""
+        return self.kernel.with_slope(self.kernel.features(u), self.z)[1].by_points(self.weights)
 
 
 class NearSum:
@@ -169,7 +195,7 @@ class NearSlope(NamedTuple):
 class NearMean:
     """A cheap approximation of a prior mean around some centers."""
 
-    def __init__(self, prior: "PriorMean", centers: Array) -> None:
+    def __init__(self, prior: PriorMean, centers: Array) -> None:
         self._kernel, self._offset = prior.kernel, prior.offset
         self._sum = NearSum(prior.kernel, prior.z, prior.weights, centers, NEAR_CENTERS)
 

@@ -32,14 +32,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from lazybo.core import Array, checks
 from lazybo.gp.cholesky import GrowingCholesky, inverted
-from lazybo.gp.kernels.base import Kernel, PriorMean, as_kernel
-from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, MomentGradients, Moments, NearField
+from lazybo.gp.kernels.base import Kernel, as_kernel
+from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, MomentGradients, Moments, PriorMean
 from lazybo.gp.targets import product, relative_variances, unit_of
 
 # Rows to append at a time, to limit temporary memory to this many columns of K.
 BLOCK_ROWS = 512
-# k(X, X) is cached for up to this many rows: 8 MB.
-CACHED_ROWS = 1024
 # log 2π
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -99,15 +97,13 @@ class Process:
         self.rows = Rows(x, kernel.coordinates.of(x), np.zeros(0), np.zeros(0))
         self._right = RightHandSide(np.zeros(0))
         self._weights = Weights()
-        self._covariances = CovarianceCache()
         self._features = kernel.features(x)
 
     def copy(self) -> "Process":
         """An independent process with the same rows, in O(n / 256): see `GrowingCholesky.copy`."""
         process = object.__new__(Process)
         process.__dict__.update(self.__dict__)
-        process.factor, process._covariances = self.factor.copy(), self._covariances.copy()
-        process._weights = self._weights.copy()
+        process.factor, process._weights = self.factor.copy(), self._weights.copy()
         return process
 
     # ------------------------------------------------------------------ state
@@ -156,13 +152,19 @@ class Process:
         before = self._right.targets if self.n else np.zeros((0, *np.shape(targets)[1:]))
         new = as_targets("targets", targets, (len(new_x), *before.shape[1:]))
         known = np.zeros(len(new_x)) if variance is None else as_variances(variance, len(new_x))
-        # Everything that may fail comes before the first change.
         rows = self.rows.joined(self.kernel, self.prior, new_x, known)
         right = RightHandSide(np.concatenate((before, new if self.prior is None else new - rows.expected[self.n :])))
-        refactorisations = self.factor.refactorisations
-        z = self.kernel.features(new_x)
-        _extend(self.factor, self._covariances, self.kernel, self.features, z, self.noise + rows.known[self.n :])
-        self._set(rows, right, refactorisations)
+        self._extend(rows, right)
+
+    def _extend(self, rows: Rows, right: RightHandSide) -> None:
+        """Add the last of these rows, a few hundred at a time. If it fails, none are added."""
+        grown, z = self.copy(), rows.c / self.kernel.scales
+        for start in range(self.n, len(z), BLOCK_ROWS):
+            new = z[start : start + BLOCK_ROWS]
+            cross, block = self.kernel.between(z[:start], new), self.kernel.between(new, new)
+            grown.grow(rows.first(start + len(new)), right, cross, block)
+        grown.aim(right)
+        self.__dict__.update(grown.__dict__)
 
     def grow(self, rows: Rows, right: RightHandSide, cross: Array, block: Array, solved: Array | None = None) -> None:
         """Add the last of these rows: k with all rows before, (n, t), and among themselves, (t, t), without noise.
@@ -170,21 +172,16 @@ class Process:
         ``solved`` is L⁻¹ k of a single new row, if it is known.
         """
         refactorisations = self.factor.refactorisations
-        self._covariances.add(cross, block)
-        block = block.copy()
         block.reshape(-1)[:: len(block) + 1] += self.noise + rows.known[self.n :]
         self.factor.extend(cross, block, solved)
-        self._set(rows, right, refactorisations)
-
-    def _set(self, rows: Rows, right: RightHandSide, refactorisations: int) -> None:
-        self.rows, self._right, self._weights.solved = rows, right, None
+        self.rows = rows
+        self.aim(right)
         if self.factor.refactorisations != refactorisations:
             self._weights = Weights()
 
     def truncate(self, n: int) -> None:
         """Keep only the first ``n`` rows, in O(1) for the factor."""
         self.factor.truncate(n)
-        self._covariances.truncate(n)
         self._features = self._features[:n]
         self._weights.truncate(n)
         self.rows, self._right = self.rows.first(n), RightHandSide(self._right.targets[:n])
@@ -205,53 +202,40 @@ class Process:
         """
         if as_kernel(kernel).columns != self.kernel.columns:
             raise ValueError("the new kernel must have the same columns as the old one")
-        noise = checks.positive("noise", noise)
-        known = self.rows.known if variance is None else relative_variances(as_variances(variance, self.n), 1.0)
-        z = self.rows.c / kernel.scales
-        factor, covariances = GrowingCholesky(), CovarianceCache()
-        factor.work, factor.refactorisations = self.factor.work, self.factor.refactorisations
-        _extend(factor, covariances, kernel, z[:0], z, noise + known)
-        self.kernel, self.noise, self.rows = kernel, noise, self.rows._replace(known=known)
-        self._features, self.factor, self._covariances = z, factor, covariances
-        self._weights = Weights()
-        self.rebuilds += 1
+        noise, rows = checks.positive("noise", noise), self.rows
+        if variance is not None:
+            rows = rows._replace(known=relative_variances(as_variances(variance, self.n), 1.0))
+        changed = Process(kernel, noise, self.prior)
+        changed.factor.work, changed.factor.refactorisations = self.factor.work, self.factor.refactorisations
+        changed._extend(rows, self._right)
+        changed.rebuilds = self.rebuilds + 1
+        self.__dict__.update(changed.__dict__)
 
     # ---------------------------------------------------------------- predict
-
-    def around(self, centers: Array) -> NearField:
-        """A cheap approximation around some centers, (c, d)."""
-        return NearField(self, centers)
 
     def inverse_among(self, rows: NDArray[np.intp] | None = None) -> Array:
         """The inverse of K between some rows in ascending order, (r, r), or all of them; O(r³)."""
         if rows is None:
             return self.factor.inverse()
-        k = self._covariances.get(rows)
-        k = self.kernel.between(self.features[rows], self.features[rows]) if k is None else k
+        z = self.features[rows]
+        k = self.kernel.between(z, z)
         k.reshape(-1)[:: len(k) + 1] += (self.noise + self.rows.known + self.factor.jitter)[rows]
         return inverted(k)
-
-    def smoothed(self) -> Array:
-        """The posterior mean at each row, (n,) or (n, q): t - (σₙ² + v) ∘ α, which needs no solve."""
-        smoothed: Array = self.targets - (self.noise + self.rows.known) * self.alpha
-        return smoothed
 
     def mean(self, u: ArrayLike) -> Array:
         """The posterior mean at the rows of U, (m,) or (m, q), in O(n m). No solves are needed."""
         points = self.kernel.check(u, "U")
-        return self.mean_from(self.kernel.between(self.features, self.kernel.features(points)), points)
-
-    def mean_from(self, k: Array, points: Array) -> Array:
-        """`mean` from k(X, U), (n, m)."""
-        found = product(k.T @ self._weights.alpha(self.factor, self._right), self._right.unit)
-        return found if self.prior is None else found + self.prior(points)
+        k = self.kernel.between(self.features, self.kernel.features(points))
+        return self.expected(k.T, self._weights.alpha(self.factor, self._right), points)
 
     def posterior(self, u: ArrayLike) -> Moments:
         """Mean and variance of the latent function at the rows of U."""
         points = self.kernel.check(u, "U")
         z = self.kernel.features(points)
         v = self.factor.solve_lower(self.kernel.between(self.features, z))
-        return Moments(self._mean(v, points), _variance(self.kernel, z, v))
+        return Moments(
+            self.expected(v.T, self._weights.whitened(self.factor, self._right), points), _variance(self.kernel, z, v)
+        )
 
     def posterior_gradient(self, u: ArrayLike) -> MomentGradients:
         """`posterior` and its derivatives with respect to U, for one output, by two triangular solves.
@@ -268,14 +252,21 @@ class Process:
         if self.prior is not None:
             by_mean = by_mean + self.prior.gradient(points)
         by_variance = -2.0 * slope.by_points(beta.T)
-        return MomentGradients(self._mean(v, points), _variance(self.kernel, z, v), by_mean, by_variance)
+        return MomentGradients(
+            self.expected(v.T, self._weights.whitened(self.factor, self._right), points),
+            _variance(self.kernel, z, v),
+            by_mean,
+            by_variance,
+        )
 
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
         """Mean, (m,) or (m, q), and joint covariance, (m, m), of the latent function at the rows of U."""
         points = self.kernel.check(u, "U")
         z = self.kernel.features(points)
         v = self.factor.solve_lower(self.kernel.between(self.features, z))
-        return self._mean(v, points), self.kernel.between(z, z) - v.T @ v
+        return self.expected(v.T, self._weights.whitened(self.factor, self._right), points), self.kernel.between(
+            z, z
+        ) - v.T @ v
 
     def told_covariance(self, u: ArrayLike) -> Array:
         """The joint covariance at the rows of U, (m, m), given only the rows with a target.
@@ -309,19 +300,16 @@ class Process:
     @property
     def whitened(self) -> Array:
         """w = L⁻¹ t; the mean at any points is Vᵀ w, plus the prior mean."""
-        return self._in_targets(self._weights.whitened(self.factor, self._right))
+        return in_units(self._weights.whitened(self.factor, self._right), self._right.unit)
 
     @property
     def alpha(self) -> Array:
         """α = K⁻¹ t; 0 where pending."""
-        return self._in_targets(self._weights.alpha(self.factor, self._right))
+        return in_units(self._weights.alpha(self.factor, self._right), self._right.unit)
 
-    def _in_targets(self, values: Array) -> Array:
-        """Values in units of the right-hand side, in units of the targets."""
-        return read_only(values if self._right.unit == 1.0 else product(values, self._right.unit))
-
-    def _mean(self, v: Array, points: Array) -> Array:
-        found = product(v.T @ self._weights.whitened(self.factor, self._right), self._right.unit)
+    def expected(self, a: Array, b: Array, points: Array) -> Array:
+        """A B in units of the targets, plus the prior mean: Vᵀ w and kᵀ α are the posterior mean."""
+        found = product(a @ b, self._right.unit)
         return found if self.prior is None else found + self.prior(points)
 
 
@@ -349,34 +337,13 @@ def read_only(array: Array) -> Array:
     return view
 
 
+def in_units(values: Array, unit: float) -> Array:
+    """Values times a unit; a read-only array."""
+    return read_only(values if unit == 1.0 else product(values, unit))
+
+
 def _variance(kernel: Kernel, z: Array, v: Array) -> Array:
     return np.maximum(kernel.diagonal(z) - np.einsum("ij,ij->j", v, v), 0.0)
-
-
-def _extend(
-    factor: GrowingCholesky, covariances: "CovarianceCache", kernel: Kernel, z: Array, new_z: Array, noise: Array
-) -> None:
-    """Append the rows of K for new features to the factor, a few hundred at a time. If it fails, none are added.
-
-    The same rows without noise are cached in ``covariances``.
-    """
-    before, every = factor.n, np.concatenate((z, new_z))
-    try:
-        for start in range(0, len(new_z), BLOCK_ROWS):
-            rows = slice(start, start + BLOCK_ROWS)
-            new = new_z[rows]
-            block = kernel.between(new, new)
-            cross = kernel.between(every[: before + start], new)
-            covariances.add(cross, block)
-            block.reshape(-1)[:: len(block) + 1] += noise[rows]
-            factor.append(cross, block)
-    except BaseException:
-        factor.truncate(before)
-        covariances.truncate(before)
-        raise
-
-
-# ------------------------------------------------------------- weights and caches
 
 
 class Weights:
@@ -435,42 +402,3 @@ def _unchanged(right: Array, before: Array) -> int:
     same = right[:common] == before[:common]
     changed = np.flatnonzero(~(same if same.ndim == 1 else same.all(axis=1)))
     return int(changed[0]) if len(changed) else common
-
-
-class CovarianceCache:
-    """k between the first rows of X, without noise. Copies share the array; only one of them adds rows to it."""
-
-    def __init__(self) -> None:
-        self._k = np.zeros((0, 0))
-        self._n = 0
-        self._filled = [0]  # how many rows of the array any copy has
-
-    def copy(self) -> "CovarianceCache":
-        """The same rows; see above."""
-        cache = object.__new__(CovarianceCache)
-        cache.__dict__.update(self.__dict__)
-        return cache
-
-    def add(self, cross: Array, block: Array) -> None:
-        """Add t rows: k with all rows before them, (n, t), and among themselves, (t, t)."""
-        first, stop = len(cross), len(cross) + len(block)
-        if first != self._n or stop > CACHED_ROWS:
-            return
-        if stop > len(self._k) or self._filled[0] != first:
-            enough = stop <= len(self._k)
-            size = len(self._k) if enough else min(max(stop, 2 * len(self._k), 64), CACHED_ROWS)
-            grown = np.zeros((size, size))
-            grown[:first, :first] = self._k[:first, :first]
-            self._k, self._filled = grown, [0]
-        self._k[:first, first:stop] = cross
-        self._k[first:stop, :first] = cross.T
-        self._k[first:stop, first:stop] = block
-        self._n = self._filled[0] = stop
-
-    def get(self, rows: NDArray[np.intp]) -> Array | None:
-        """k between some rows, in ascending order, (r, r); None if not all of them are cached."""
-        return self._k[np.ix_(rows, rows)] if len(rows) and rows[-1] < self._n else None
-
-    def truncate(self, n: int) -> None:
-        """Keep only the first ``n`` rows."""
-        self._n = min(self._n, n)

@@ -221,7 +221,7 @@ class Predictor:
     @property
     def known_variances(self) -> Array:
         """Known variances of the noise of all rows, 0 where none is known or nothing was measured, (n,)."""
-        known = np.where(self.posterior.leading.informative, self.posterior.known_variances, 0.0)
+        known = np.where(self.posterior.leading.informative, self.posterior.leading.known_variances, 0.0)
         known[self.forecasts] = 0.0
         return known
 

@@ -174,8 +174,8 @@ class Surrogate:
 
         While earlier tasks count they stay the same: their means there take a while.
         """
-        if now.posterior.pool_points is not None:
-            return now.posterior.pool_points
+        if now.posterior.pool is not None:
+            return now.posterior.pool.points
         stay = now.fitted.related is not None and now.fitted.related.counts
         if stay and self._pool_points is not None:
             return self._pool_points
@@ -197,10 +197,10 @@ class Surrogate:
         learned stays as it is, so the process does not depend on how often it was cut.
         """
         self._read = None
-        if self._built is None or row >= self._built.n:
+        if self._built is None or row >= self._built.leading.n:
             return
         first = self._built.first(row)
-        if first.n == 0 or first.has_jitter:  # also in the rows that remain
+        if first.leading.n == 0 or any(first.particles.refactorisations):  # also in the rows that remain
             self.release()
         else:
             self._built = first
@@ -280,7 +280,7 @@ class Surrogate:
             related, earlier = fitted.related, self.earlier
             prior = None if earlier is None or related is None or not related.counts else earlier.prior(related)
             built = Posterior.of(fitted.particles, prior)
-        new = slice(built.n, n)
+        new = slice(built.leading.n, n)
         points, known = self._points(new), self._target_variances(fitted, new)
         posterior = built.updated(points, known, targets, fitted.built_rows)
         if is_kept:

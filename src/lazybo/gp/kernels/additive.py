@@ -127,19 +127,10 @@ class AdditiveMatern52(Kernel):
         """k between the rows of two feature arrays, (m, n), and its derivatives."""
         rows, columns = self.prepared(z), other if isinstance(other, Lines) else self.prepared(other)
         k, joint = self.joint.with_slope(z, columns.z)
-        blocks = self._blocks(k)
-        if len(blocks) == 1:
-            additive, pull, difference = self._additive(rows, columns)
-            pull *= difference
-            k += additive
-            return k, AdditiveSlope(self, joint, pull)
-        pulls = [np.zeros((self.dim, 0, k.shape[1]))]
-        for block in blocks:
-            additive, g, difference = self._additive(rows.block(block), columns)
-            k[block] += additive
-            g *= difference
-            pulls.append(g)
-        return k, AdditiveSlope(self, joint, np.concatenate(pulls, axis=1))
+        additive, pull, difference = self._additive(rows, columns)
+        pull *= difference
+        k += additive
+        return k, AdditiveSlope(self, joint, pull)
 
     def pairs(self, x: Array) -> "AdditivePairs":
         """k between all pairs of validated points, for learning."""

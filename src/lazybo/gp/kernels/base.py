@@ -51,8 +51,6 @@ INACTIVE_LABEL = -1.0
 MAX_CORNERS = 64
 # The smallest length scale.
 MIN_LENGTH_SCALE = 1e-300
-# Batch size of a prior mean: limits memory.
-BLOCK_POINTS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +70,8 @@ class Column:
     before: int = 0
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.categories, bool)
-            or not isinstance(self.categories, int | np.integer)
-            or self.categories < 0
-        ):
+        count = self.categories
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
             raise ValueError(f"categories must be 0 (numeric) or the number of choices, not {self.categories!r}")
 
     @property
@@ -151,10 +146,6 @@ class Several:
     def between(self, c: Array, other: Array) -> Array:
         """k of each kernel between the rows of two sets of coordinates, (s, m, n)."""
         return np.array([each.between(c / each.scales, other / each.scales) for each in self.kernels])
-
-    def diagonal(self) -> Array:
-        """k of any point with itself for each kernel, (s,)."""
-        return np.array([each.output_scale for each in self.kernels])
 
 
 def upper(n: int) -> Mask:
@@ -536,27 +527,3 @@ def as_kernel(kernel: object) -> Kernel:
     if not isinstance(kernel, Kernel):
         raise ValueError(f"the kernel must be one of lazybo.gp.kernels, such as Matern52, not {kernel!r}")
     return kernel
-
-
-@dataclass(frozen=True, eq=False)
-class PriorMean:
-    """What a process predicts where it has no observations: m(u) = ``offset`` + Σᵢ βᵢ k(u, xᵢ). Immutable.
-
-    The centers have the features ``z``, (n, D), and the ``weights`` β, (n,). Posterior means of other processes with
-    the same kernel, and weighted sums of them, have this form.
-    """
-
-    kernel: Kernel
-    z: Array
-    weights: Array
-    offset: float
-
-    def __call__(self, u: Array) -> Array:
-        """m at the rows of U, (m,)."""
-        blocks = (u[start : start + BLOCK_POINTS] for start in range(0, len(u), BLOCK_POINTS))
-        sums = [self.kernel.between(self.kernel.features(block), self.z) @ self.weights for block in blocks]
-        return self.offset + np.concatenate([*sums, np.zeros(0)])
-
-    def gradient(self, u: Array) -> Array:
-        """The derivatives of m by the rows of U, (m, w)."""
-        return self.kernel.with_slope(self.kernel.features(u), self.z)[1].by_points(self.weights)
