@@ -68,7 +68,7 @@ def test_one_task_is_learned_as_alone(rng: np.random.Generator) -> None:
 
 
 def space_columns() -> list[Any]:
-    return list(Space({"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}).columns)
+    return list(Space({"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}).points.columns)
 
 
 def tasks_of(rng: np.random.Generator, count: int = 3, n: int = 12) -> EarlierTasks:
@@ -156,7 +156,7 @@ def test_earlier_tasks_fade_as_the_new_one_grows(rng: np.random.Generator) -> No
 def test_a_portfolio_serves_all_tasks() -> None:
     """Two tasks whose best points are far apart: the first two points are one for each."""
     line = np.linspace(0, 1, 21)[:, None]
-    columns = list(Space({"x": FloatDistribution(0, 1)}).columns)
+    columns = list(Space({"x": FloatDistribution(0, 1)}).points.columns)
     tasks = [
         Task("left", line, (line[:, 0] - 0.2) ** 2 * 10 - 1),
         Task("right", line, (line[:, 0] - 0.9) ** 2 * 10 - 1),

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from lazybo import Space
-from lazybo.gp.fit import MAX_POINTS, SECOND_START_EVERY, learn
+from lazybo.gp.fit import MAX_POINTS, SECOND_START_EVERY
 from lazybo.gp.kernels import Column, Kernel, Matern52
 from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.priors import NOISY, Priors, prior_kernel
+from lazybo.gp.priors import NOISY, Priors
 from lazybo.gp.targets import standardize
 
 
@@ -13,14 +13,14 @@ def drawn(rng: np.random.Generator, n: int, kernel: Matern52, noise: float) -> L
     """A process at the middle of the priors that has seen a function drawn from ``kernel``."""
     x = rng.random((n, kernel.dim))
     y = np.linalg.cholesky(kernel(x) + noise * np.eye(n)) @ rng.standard_normal(n)
-    gp = LazyGP(*prior_kernel(kernel), transform=standardize)
+    gp = LazyGP(*Priors().start(kernel), transform=standardize)
     gp.append(x, y)
     return gp
 
 
 def test_learning_recovers_what_the_data_was_drawn_from(rng: np.random.Generator) -> None:
     gp = drawn(rng, 300, Matern52([0.15, 0.6, 5.0]), 1e-3)
-    learned = learn(gp)
+    learned = gp.learn()
     np.testing.assert_allclose(np.log(learned.kernel.length_scales[:2]), np.log([0.15, 0.6]), atol=0.5)
     assert learned.kernel.length_scales[2] > 2
     assert np.log10(gp.noise) == pytest.approx(np.log10(1e-3 / gp.targets.scale**2), abs=0.5)
@@ -30,7 +30,7 @@ def test_learning_recovers_what_the_data_was_drawn_from(rng: np.random.Generator
 
 def test_the_result_is_a_maximum_of_the_posterior(rng: np.random.Generator) -> None:
     gp = drawn(rng, 60, Matern52([0.3, 0.8]), 1e-2)
-    learn(gp)
+    gp.learn()
     hypotheses = [each.priors for each in Priors().hypotheses()]
     priors = min(hypotheses, key=lambda each: abs(np.log(each.noise / gp.noise)))
     phi = np.append(gp.kernel.theta, np.log(gp.noise))
@@ -48,30 +48,30 @@ def test_the_result_is_a_maximum_of_the_posterior(rng: np.random.Generator) -> N
 
 
 def test_priors_hold_while_data_is_scarce(rng: np.random.Generator) -> None:
-    gp = LazyGP(*prior_kernel(Matern52(np.ones(5))), transform=standardize)
+    gp = LazyGP(*Priors().start(Matern52(np.ones(5))), transform=standardize)
     gp.append(rng.random((2, 5)), [0.0, 1.0])
-    learn(gp)
+    gp.learn()
     center = Priors().center(gp.kernel)
     np.testing.assert_allclose(np.append(gp.kernel.theta, np.log(gp.noise)), center, atol=1.0)
 
 
 @pytest.mark.parametrize(("dim", "median"), [(1, 0.5), (4, 1.0), (9, 1.5), (16, 1.25), (25, 1.25), (100, 2.5)])
 def test_length_scale_prior_grows_with_the_dimension(dim: int, median: float) -> None:
-    kernel, _ = prior_kernel(Matern52(np.ones(dim)))
+    kernel, _ = Priors().start(Matern52(np.ones(dim)))
     np.testing.assert_allclose(kernel.length_scales, median)
 
 
 def test_choices_have_a_length_scale_prior_of_their_own() -> None:
     columns = (Column(), Column(categories=3))
-    kernel, _ = prior_kernel(Matern52(np.ones(2), columns=columns), Priors(length_scale=0.4, choice_length_scale=1.6))
+    kernel, _ = Priors(length_scale=0.4, choice_length_scale=1.6).start(Matern52(np.ones(2), columns=columns))
     np.testing.assert_allclose(kernel.length_scales, np.sqrt(2) * np.array([0.4, 1.6]))
 
 
 def test_scaling_y_does_not_change_what_is_learned(rng: np.random.Generator) -> None:
     gp = drawn(rng, 50, Matern52([0.3, 0.8]), 1e-2)
-    other = LazyGP(*prior_kernel(gp.kernel), transform=standardize)
+    other = LazyGP(*Priors().start(gp.kernel), transform=standardize)
     other.append(gp.X, 1e9 * gp.y - 3.0)
-    np.testing.assert_allclose(learn(other).kernel.theta, learn(gp).kernel.theta, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(other.learn().kernel.theta, gp.learn().kernel.theta, rtol=1e-4, atol=1e-4)
 
 
 def test_many_observations_are_learned_from_a_part_that_repeats(rng: np.random.Generator) -> None:
@@ -79,9 +79,9 @@ def test_many_observations_are_learned_from_a_part_that_repeats(rng: np.random.G
     y = np.sin(6 * x[:, 0]) + 0.1 * rng.standard_normal(len(x))
     thetas = []
     for _ in range(2):
-        gp = LazyGP(*prior_kernel(Matern52(np.ones(2))), transform=standardize)
+        gp = LazyGP(*Priors().start(Matern52(np.ones(2))), transform=standardize)
         gp.append(x, y)
-        learned = learn(gp)
+        learned = gp.learn()
         assert learned.points == MAX_POINTS
         thetas.append(learned.kernel.theta)
     np.testing.assert_array_equal(*thetas)
@@ -103,9 +103,9 @@ def test_learning_survives_hard_data(rng: np.random.Generator, case: str) -> Non
     if case == "mixed":
         x[:, 2] = rng.integers(0, 4, 120)
         x[::2, 1] = np.nan
-    gp = LazyGP(*prior_kernel(Matern52(np.ones(dim), 1.0, columns)), transform=standardize)
+    gp = LazyGP(*Priors().start(Matern52(np.ones(dim), 1.0, columns)), transform=standardize)
     gp.append(x, y)
-    learn(gp)
+    gp.learn()
     assert np.isfinite(gp.kernel.theta).all()
     assert np.isfinite(gp.posterior(x[:10]).mean).all()
 
@@ -117,16 +117,16 @@ def test_learning_leaves_the_noisy_mode_when_the_rugged_one_is_better(seed: int)
     r = 8 * (x - 0.4)
     gp = LazyGP(Matern52(np.ones(2)), 0.3, transform=standardize)
     gp.append(x, np.sum(r * r + 4 * (1 - np.cos(np.pi * r)), axis=1))
-    assert learn(gp).noise < NOISY
+    assert gp.learn().noise < NOISY
 
 
 def test_learning_leaves_the_rugged_mode_when_the_noisy_one_is_better(rng: np.random.Generator) -> None:
     n = 60 * SECOND_START_EVERY
     x = rng.random((n, 2))
     y = np.sum((x - 0.4) ** 2, axis=1) + 0.2 * rng.standard_normal(n)
-    gp = LazyGP(*prior_kernel(Matern52([0.05, 0.05])), transform=standardize)
+    gp = LazyGP(*Priors().start(Matern52([0.05, 0.05])), transform=standardize)
     gp.append(x, y)
-    assert learn(gp).noise > 0.1
+    assert gp.learn().noise > 0.1
 
 
 def test_known_variances_are_not_learned_as_noise(rng: np.random.Generator) -> None:
@@ -134,24 +134,24 @@ def test_known_variances_are_not_learned_as_noise(rng: np.random.Generator) -> N
     y = np.sin(4 * x[:, 0]) + 0.5 * rng.standard_normal(150)
     noises = []
     for variance in (None, np.full(150, 0.25)):
-        gp = LazyGP(*prior_kernel(Matern52([1.0])), transform=standardize)
+        gp = LazyGP(*Priors().start(Matern52([1.0])), transform=standardize)
         gp.append(x, y, variance=variance)
-        noises.append(learn(gp).noise)
+        noises.append(gp.learn().noise)
     assert noises[1] < 0.1 * noises[0]
 
 
 def test_a_second_start_saves_a_bad_first_one(rng: np.random.Generator) -> None:
     gp = drawn(rng, 25, Matern52([0.3, 0.8]), 1e-2)
-    good = learn(gp).log_posterior
+    good = gp.learn().log_posterior
     gp.set_parameters(Matern52([1e3, 1e3], 1e-2), 1.0)
-    assert learn(gp).log_posterior == pytest.approx(good, abs=0.1)
+    assert gp.learn().log_posterior == pytest.approx(good, abs=0.1)
 
 
 def test_a_spread_of_0_holds_a_parameter(rng: np.random.Generator) -> None:
     x = rng.random((40, 2))
-    gp = LazyGP(*prior_kernel(Matern52(np.ones(2))))
+    gp = LazyGP(*Priors().start(Matern52(np.ones(2))))
     gp.append(x, 30 * np.sin(9 * x[:, 0]))
-    learned = learn(gp, Priors(output_scale=2.0, output_scale_spread=0.0, noise=1e-6, noise_spread=0.0))
+    learned = gp.learn(Priors(output_scale=2.0, output_scale_spread=0.0, noise=1e-6, noise_spread=0.0))
     assert learned.kernel.output_scale == pytest.approx(2.0)
     assert learned.noise == pytest.approx(1e-6)
     assert learned.kernel.length_scales[0] < learned.kernel.length_scales[1]
@@ -160,12 +160,12 @@ def test_a_spread_of_0_holds_a_parameter(rng: np.random.Generator) -> None:
 def test_pending_rows_are_not_learned_from(rng: np.random.Generator) -> None:
     x, variance = rng.random((60, 2)), rng.random(60)
     y = np.sin(6 * x[:, 0])
-    alone, mixed = (LazyGP(*prior_kernel(Matern52(np.ones(2)))) for _ in range(2))
+    alone, mixed = (LazyGP(*Priors().start(Matern52(np.ones(2)))) for _ in range(2))
     alone.append(x, y, variance=variance)
     mixed.append(x[:20], y[:20], variance=variance[:20])
     mixed.append(rng.random((10, 2)), np.full(10, np.nan))
     mixed.append(x[20:], y[20:], variance=variance[20:])
-    np.testing.assert_allclose(learn(mixed).kernel.theta, learn(alone).kernel.theta, rtol=1e-8)
+    np.testing.assert_allclose(mixed.learn().kernel.theta, alone.learn().kernel.theta, rtol=1e-8)
 
 
 @pytest.mark.parametrize("wrong", [{"noise_spread": -1.0}, {"length_scale": -1.0}, {"noise": 1e-12}, {"noise": "low"}])
@@ -177,11 +177,13 @@ def test_priors_that_are_none_are_refused(wrong: dict) -> None:
 def test_some_kinds_of_numbers_have_shorter_length_scales_than_others_in_the_same_space() -> None:
     space = Space({"lr": (1e-4, 0.1, "log"), "dropout": (0.0, 1.0), "layers": (1, 5), "kind": ["a", "b"]})
     scales = dict(
-        zip(space.distributions, prior_kernel(Kernel.chosen(None, space.points.columns))[0].length_scales, strict=True)
+        zip(
+            space.distributions, Priors().start(Kernel.chosen(None, space.points.columns))[0].length_scales, strict=True
+        )
     )
     assert scales["lr"] < scales["layers"] < scales["dropout"]
     numbers = np.log([scales[name] for name in ("lr", "dropout", "layers")])
-    plain, _ = prior_kernel(Kernel.chosen(None, [Column(), Column(), Column(), Column(2)]))
+    plain, _ = Priors().start(Kernel.chosen(None, [Column(), Column(), Column(), Column(2)]))
     assert numbers.mean() == pytest.approx(np.log(plain.length_scales[:3]).mean())
     assert scales["kind"] == plain.length_scales[3]
 
@@ -189,6 +191,6 @@ def test_some_kinds_of_numbers_have_shorter_length_scales_than_others_in_the_sam
 def test_numbers_of_one_kind_have_equal_length_scales() -> None:
     space = Space({f"x{j}": (1e-3, 1.0, "log") for j in range(4)})
     np.testing.assert_array_equal(
-        prior_kernel(Kernel.chosen(None, space.points.columns))[0].length_scales,
-        prior_kernel(Kernel.chosen(None, [Column()] * 4))[0].length_scales,
+        Priors().start(Kernel.chosen(None, space.points.columns))[0].length_scales,
+        Priors().start(Kernel.chosen(None, [Column()] * 4))[0].length_scales,
     )

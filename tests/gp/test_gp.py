@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp.fit import Learner, learn
+from lazybo.gp.fit import Learner
 from lazybo.gp.kernels import Column, Matern52
 from lazybo.gp.lazy_gp import LazyGP
 from lazybo.gp.process import Process
@@ -347,7 +347,7 @@ def test_learning_from_values_whose_squares_overflow_says_what_to_do(rng: np.ran
     gp = LazyGP(Matern52(np.ones(3)))
     gp.append(rng.random((4, 3)), [1.0, 2.0, 3.0, -1e300])
     with pytest.raises(ValueError, match="standardise the values"):
-        learn(gp)
+        gp.learn()
     assert gp.n == 4
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from lazybo.gp.fit import Learner, learn
+from lazybo.gp.fit import Learner
 from lazybo.gp.kernels import KERNELS, AdditiveMatern52, Column, Kernel, Matern52
 from lazybo.gp.kernels.base import Several, as_kernel, upper
 from lazybo.gp.lazy_gp import LazyGP
-from lazybo.gp.priors import Priors, prior_kernel
+from lazybo.gp.priors import Priors
 from lazybo.gp.targets import standardize
 
 NUMERIC, CHOICE = Column(), Column(categories=3)
@@ -300,7 +300,7 @@ class TestEveryKernel:
         assert (lower < center).all()
         assert (center < upper).all()
         assert priors.deviations(kernel).shape == center.shape == (len(kernel.theta) + 1,)
-        np.testing.assert_allclose(prior_kernel(kernel, priors)[0].theta, center[:-1], rtol=1e-12)
+        np.testing.assert_allclose(priors.start(kernel)[0].theta, center[:-1], rtol=1e-12)
 
     def test_a_copy_is_as_immutable_as_its_original(self, make: Make, rng: np.random.Generator) -> None:
         kernel = make(rng, MIXED)
@@ -357,9 +357,9 @@ def test_the_share_of_a_sum_is_learned_and_a_sum_is_predicted_from_few_points(rn
 
     errors = {}
     for name in KERNELS:
-        gp = LazyGP(*prior_kernel(Kernel.chosen(name, (NUMERIC,) * 6)), transform=standardize)
+        gp = LazyGP(*Priors().start(Kernel.chosen(name, (NUMERIC,) * 6)), transform=standardize)
         gp.append(x, f(x))
-        learn(gp)
+        gp.learn()
         errors[name] = np.abs(gp.posterior(u).mean - f(u)).mean()
     assert isinstance(gp.kernel, AdditiveMatern52)
     assert gp.kernel.share > 0.8

@@ -9,7 +9,7 @@ from lazybo.gp.fit import Data, draw, modes, particles_at
 from lazybo.gp.kernels import AdditiveMatern52, Kernel, Matern52
 from lazybo.gp.mixture import Particle, Posterior
 from lazybo.gp.posterior import PriorMean
-from lazybo.gp.priors import Priors, prior_kernel
+from lazybo.gp.priors import Priors
 from lazybo.gp.process import Process
 
 
@@ -206,7 +206,7 @@ def test_draws_have_the_moments_of_the_posterior() -> None:
     """They lie around the most probable parameters, and the nearer the more values there are."""
     spreads = []
     for n in (8, 120):
-        data, (kernel, noise) = data_of(np.random.default_rng(1), n), prior_kernel(Matern52(np.ones(2)))
+        data, (kernel, noise) = data_of(np.random.default_rng(1), n), Priors().start(Matern52(np.ones(2)))
         found = modes(data, kernel, noise, Priors(noisy_odds=0.0))
         particles = draw(found, 64)
         assert len(particles) == 64
@@ -217,7 +217,7 @@ def test_draws_have_the_moments_of_the_posterior() -> None:
 
 
 def test_draws_come_from_both_hypotheses_about_the_noise() -> None:
-    data, (kernel, noise) = data_of(np.random.default_rng(5), 24, 0.25), prior_kernel(AdditiveMatern52(np.ones(2)))
+    data, (kernel, noise) = data_of(np.random.default_rng(5), 24, 0.25), Priors().start(AdditiveMatern52(np.ones(2)))
     noises = [each.noise for each in draw(modes(data, kernel, noise, first=True), 8)]
     assert len(noises) in (7, 8, 9)
     alone = draw(modes(data, kernel, noise, first=True), 1)
@@ -225,7 +225,7 @@ def test_draws_come_from_both_hypotheses_about_the_noise() -> None:
 
 
 def test_the_same_draws_are_made_again() -> None:
-    data, (kernel, noise) = data_of(np.random.default_rng(3), 20), prior_kernel(Matern52(np.ones(2)))
+    data, (kernel, noise) = data_of(np.random.default_rng(3), 20), Priors().start(Matern52(np.ones(2)))
     one, two = (draw(modes(data, kernel, noise), 8) for _ in range(2))
     assert [each.log_weight for each in one] == [each.log_weight for each in two]
     for a, b in zip(one, two, strict=True):

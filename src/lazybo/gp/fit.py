@@ -7,14 +7,14 @@ symbol  meaning                                                            shape
 n, m    observations, and how many of them are used for learning           scalar
 ======  =================================================================  ========
 
-`learn` maximises log p(t | X, φ) + log p(φ): maximum a posteriori. `is_due` decides when, by the lag. `draw` draws
+`modes` maximise log p(t | X, φ) + log p(φ): maxima a posteriori. `is_due` decides when, by the lag. `draw` draws
 *particles* from the posterior of φ, which is approximately normal around each mode: with the Hessian H of -log p there,
 N(φ̂, H⁻¹) (Laplace).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,8 @@ from lazybo.core import Array, Lag, checks, one_thread
 from lazybo.gp.kernels.base import Kernel
 from lazybo.gp.marginal import Evidence, minimise
 from lazybo.gp.mixture import Particle
-from lazybo.gp.priors import NOISY, Hypothesis, K, Priors, prior_kernel
-from lazybo.gp.targets import relative_variances, subset
-
-if TYPE_CHECKING:
-    from lazybo.gp.lazy_gp import LazyGP
+from lazybo.gp.priors import NOISY, Hypothesis, K, Priors
+from lazybo.gp.targets import subset
 
 Index: TypeAlias = NDArray[np.intp]
 
@@ -113,16 +110,6 @@ class Learned(Generic[K]):
 
 
 @one_thread()
-def learn(gp: "LazyGP", priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
-    """Set ``gp`` to its maximum a posteriori parameters, learned from all rows with a value. K is factored once."""
-    rows, scale = np.flatnonzero(~np.isnan(gp.y)), gp.targets.scale
-    data = Data(gp.X[rows], gp.targets.values[rows], relative_variances(gp.known_variances[rows], scale))
-    learned = Learner(priors or Priors(), max_points=max_points).best(gp.kernel, gp.noise, *data)
-    gp.set_parameters(learned.kernel, learned.noise)
-    return learned
-
-
-@one_thread()
 def modes(
     data: Data,
     kernel: K,
@@ -158,7 +145,7 @@ def learn_together(
 ) -> Learned[K]:
     """Maximum a posteriori parameters shared by independent functions, from at most ``max_points`` rows of each."""
     used = [part.part(subset(len(part.x), max_points)) for part in parts]
-    start, noise = prior_kernel(kernel, priors)
+    start, noise = (priors or Priors()).start(kernel)
     return _modes(used, start, noise, priors or Priors(), n=sum(len(part.x) for part in used), both=True)[0]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lazybo.core import Array, one_thread
-from lazybo.gp.fit import MAX_POINTS, Learned, learn
+from lazybo.gp.fit import MAX_POINTS, Learned, Learner
 from lazybo.gp.kernels.base import Kernel
 from lazybo.gp.posterior import MomentGradients, Moments, root_of
 from lazybo.gp.priors import Priors
@@ -113,9 +113,15 @@ class LazyGP:
         self.process.set_parameters(kernel, noise, variance=relative_variances(self._known, scale))
         self._known_scale = scale
 
+    @one_thread()
     def learn(self, priors: Priors | None = None, *, max_points: int = MAX_POINTS) -> Learned[Kernel]:
         """Set the maximum a posteriori parameters, learned from all rows with a value. K is factored once."""
-        return learn(self, priors, max_points=max_points)
+        rows, scale = np.flatnonzero(~np.isnan(self._y)), self._targets.scale
+        known = relative_variances(self._known[rows], scale)
+        learner = Learner(priors or Priors(), max_points=max_points)
+        learned = learner.best(self.kernel, self.noise, self.X[rows], self._targets.values[rows], known)
+        self.set_parameters(learned.kernel, learned.noise)
+        return learned
 
     # ---------------------------------------------------------------- predict
 

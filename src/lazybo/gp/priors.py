@@ -229,11 +229,6 @@ class Hypothesis(NamedTuple):
     log_odds: float
 
 
-def prior_kernel(kernel: K, priors: Priors | None = None) -> tuple[K, float]:
-    """The kernel and the noise at the medians of the priors, to start with."""
-    return (priors or Priors()).start(kernel)
-
-
 def _relative(layout: Sequence[Parameter]) -> Array:
     """The logarithms of typical length scales of columns of numbers, relative to their mean in this kernel, (p,)."""
     relative = np.zeros(len(layout))

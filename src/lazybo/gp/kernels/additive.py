@@ -26,12 +26,11 @@ whatever the share is. Sums and positive multiples of positive semidefinite kern
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lazybo.core import Array, checks
 from lazybo.gp.kernels.base import INACTIVE_VALUE, Column, Coordinates, Kernel, Parameter, Several, upper
@@ -84,18 +83,13 @@ class AdditiveMatern52(Kernel):
         """The length scales, the output scale and the share, (d + 2,)."""
         return np.append(self.length_scales, [self.output_scale, self.share])
 
-    def with_values(self, values: ArrayLike) -> "AdditiveMatern52":
-        """The same kernel with other length scales, another output scale and another share, (d + 2,)."""
-        checked = checks.as_shape("values", values, (self.dim + 2,))
-        return replace(self, length_scales=checked[:-2], output_scale=float(checked[-2]), share=float(checked[-1]))
-
     def prepared(self, z: Array) -> "Lines":
         """Z with its exponentials."""
         coordinates = self.coordinates
         first = z.T[coordinates.first] if coordinates.coded else z.T
         values = np.multiply(first, self._unit, order="C")
         if coordinates.labels:
-            values[list(coordinates.labels)] = 0.0  # only their distances count
+            values[coordinates.labels] = 0.0  # only their distances count
         if self._middle is None:
             return Lines(z, values, None, None)
         grown = values - self._middle

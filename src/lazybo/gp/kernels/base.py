@@ -85,11 +85,6 @@ class Column:
         return (1 if self.is_label else self.categories or self.size) + self.conditional
 
     @property
-    def is_counted(self) -> bool:
-        """Whether it is a block of whole numbers, in some unit, in every row."""
-        return self.unit > 0 and self.size > 1 and not self.conditional
-
-    @property
     def is_corner(self) -> bool:
         """Whether it is a corner of the simplex in every row."""
         return 0 < self.categories <= MAX_CORNERS and not self.conditional
@@ -159,6 +154,13 @@ class Coordinates:
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
+        # The column that each coordinate belongs to, (D,); the columns that are labels, and those that are blocks of
+        # whole numbers in every row; whether coordinates are anything else than the numbers of points.
+        self.column = np.repeat(np.arange(len(columns)), [column.width for column in columns])
+        self.labels = [j for j, each in enumerate(columns) if each.is_label]
+        self.counted = [j for j, each in enumerate(columns) if each.unit and each.size > 1 and not each.conditional]
+        self.coded = any(each.is_fixed or each.conditional or each.before for each in columns)
+        self._conditional = np.array([each.conditional for each in columns])
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """Validated points, (n, w): finite numbers, known choices, NaN only in conditional columns."""
@@ -285,13 +287,8 @@ class Coordinates:
     def scales(self, ranges: Array) -> Array:
         """What each coordinate is divided by, (D,): the range of its column, and 1 for labels."""
         scales = ranges[self.column]
-        scales[self.first[list(self.labels)]] = 1.0
+        scales[self.first[self.labels]] = 1.0
         return scales
-
-    @cached_property
-    def column(self) -> Index:
-        """The column that each coordinate belongs to, (D,)."""
-        return np.repeat(np.arange(len(self.columns)), [column.width for column in self.columns])
 
     @cached_property
     def owner(self) -> Index:
@@ -315,25 +312,10 @@ class Coordinates:
         return np.searchsorted(self.column, np.arange(len(self.columns)), side="right") - 1
 
     @cached_property
-    def labels(self) -> tuple[int, ...]:
-        """The columns that are labels."""
-        return tuple(j for j, column in enumerate(self.columns) if column.is_label)
-
-    @cached_property
-    def counted(self) -> tuple[int, ...]:
-        """The columns that are blocks of whole numbers."""
-        return tuple(j for j, column in enumerate(self.columns) if column.is_counted)
-
-    @cached_property
     def euclidean(self) -> Index:
         """The coordinates that are neither labels nor in blocks of whole numbers."""
         counted = np.flatnonzero(np.isin(self.column, self.counted))
-        return np.setdiff1d(np.arange(len(self.column)), [*self.first[list(self.labels)], *counted])
-
-    @cached_property
-    def coded(self) -> bool:
-        """Whether coordinates are more, or fewer, than the numbers of points: not all columns are plain numbers."""
-        return any(column.is_fixed or column.conditional or column.before for column in self.columns)
+        return np.setdiff1d(np.arange(len(self.column)), [*self.first[self.labels], *counted])
 
     @cached_property
     def _needed(self) -> Mask:
@@ -341,10 +323,6 @@ class Coordinates:
         needed = ~self._conditional[self.owner]
         needed[np.arange(len(needed)) < self.start[self.owner]] = False  # not seen
         return needed
-
-    @cached_property
-    def _conditional(self) -> Mask:
-        return np.array([column.conditional for column in self.columns])
 
 
 @lru_cache(maxsize=64)
@@ -466,9 +444,10 @@ class Kernel(ABC):
     def values_at(theta: Array) -> Array:
         """The `values` for some θ, in the last axis."""
 
-    @abstractmethod
     def with_values(self, values: ArrayLike) -> Self:
         """The same kernel with these parameters, to the last bit."""
+        checked = checks.as_shape("values", values, (len(self.layout),))
+        return type(self)(checked[: self.dim], *checked[self.dim :], columns=self.columns)  # type: ignore[call-arg]
 
     @cached_property
     def coordinates(self) -> Coordinates:

@@ -17,13 +17,12 @@ h       -2 ∂(σ² M)/∂(r²) = 5/3 σ² (1 + s) exp(-s)                     (
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from lazybo.core import Array, checks
+from lazybo.core import Array
 from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, upper
 
 SQRT_5 = math.sqrt(5.0)
@@ -63,11 +62,6 @@ class Matern52(Kernel):
     def values_at(theta: Array) -> Array:
         """The values for some θ, in the last axis."""
         return np.exp(theta)
-
-    def with_values(self, values: ArrayLike) -> "Matern52":
-        """The same kernel with other length scales and another output scale, (d + 1,)."""
-        checked = checks.as_shape("values", values, (self.dim + 1,))
-        return replace(self, length_scales=checked[:-1], output_scale=float(checked[-1]))
 
     def between(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
         """k between the rows of two feature arrays, (m, n); ``counted`` as in `scaled_distance`."""
