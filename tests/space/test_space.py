@@ -88,6 +88,25 @@ def test_points_are_what_will_really_be_evaluated(seed: int, parts: list[BaseDis
             np.testing.assert_array_equal(again[discrete], x[discrete])
 
 
+@given(st.integers(0, 1000), st.lists(distributions(), min_size=1, max_size=5))
+def test_all_moves_at_once_are_those_of_each_parameter_of_each_point(seed: int, parts: list[BaseDistribution]) -> None:
+    points = Space({f"p{i}": part for i, part in enumerate(parts)}).points
+    assume(np.where(np.isinf(points.levels), 0, points.levels).max(initial=0) <= 1000)
+    rng = np.random.default_rng(seed)
+    x = points.sample(rng, 3)
+    expected = []
+    for i, point in enumerate(x):
+        for j in np.flatnonzero(np.isfinite(points.levels)):
+            listed = points.axes[points.names[j]].listed()[:, 0]
+            level = int(np.flatnonzero(listed == point[j])[0])
+            near = [level - 1, level + 1] if points.numeric[j] else [k for k in range(len(listed)) if k != level]
+            expected += [
+                (i, *np.where(np.arange(points.dim) == j, listed[k], point)) for k in near if 0 <= k < len(listed)
+            ]
+    moved, row = points.neighbours(x, x, rng)
+    assert [(i, *move) for i, move in zip(row.tolist(), moved.tolist(), strict=True)] == expected
+
+
 def test_logarithms_and_steps_are_where_the_distribution_has_them() -> None:
     space = Space({"lr": FloatDistribution(1e-4, 1.0, log=True), "n": IntDistribution(0, 10, step=5)})
     assert space.points.encode({"lr": 1e-2, "n": 5}) == pytest.approx([0.5, 0.5])
