@@ -150,3 +150,13 @@ def top(keys: Array, count: NDArray[np.intp]) -> NDArray[np.bool_]:
     ranks = np.argsort(np.argsort(-keys, axis=1, kind="stable"), axis=1, kind="stable")
     chosen: NDArray[np.bool_] = ranks < count[:, None]
     return chosen
+
+
+def exchanged(codes: Array, draws: Perturbation) -> Array:
+    """Codes in which entries that are flipped change places with another one, in place."""
+    n = codes.shape[1]
+    other = np.minimum(draws.fresh[:, :n] * n, n - 1).astype(np.intp)
+    for row, entry in np.argwhere(draws.flipped[:, :n]):
+        pair = [entry, other[row, entry]]
+        codes[row, pair] = codes[row, pair[::-1]]
+    return codes

@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from lazybo.core import Array, checks
 from lazybo.gp import Column
 from lazybo.space.axis import Perturbation
-from lazybo.space.coded import CodedAxis, top
+from lazybo.space.coded import CodedAxis, exchanged, top
 from lazybo.space.kinds import Structured, names_of
 
 MAX_PARTS = 64
@@ -157,11 +157,7 @@ class MixtureAxis(CodedAxis):
         n = self.code
         present = (codes > 0) | (self._most == n)
         codes = np.maximum(codes + np.where(draws.touched[:, :n] & present, draws.step[:, :n], 0.0), 0.0)
-        other = np.minimum(draws.fresh[:, :n] * n, n - 1).astype(np.intp)
-        for row, part in np.argwhere(draws.flipped[:, :n]):
-            pair = [part, other[row, part]]
-            codes[row, pair] = codes[row, pair[::-1]]
-        return codes
+        return exchanged(codes, draws)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:  # noqa: ARG002
         """Two shares are exchanged, or one gets half or all of another."""

@@ -18,7 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from lazybo.core import Array, checks
 from lazybo.gp import Column
 from lazybo.space.axis import MAX_MOVES, Perturbation
-from lazybo.space.coded import CodedAxis, top
+from lazybo.space.coded import CodedAxis, exchanged, top
 from lazybo.space.kinds import Structured, names_of
 
 # The moves of a permutation are listed, and there are about 2 n² of them.
@@ -107,13 +107,7 @@ class PermutationAxis(CodedAxis):
         return np.argsort(np.argsort(codes, axis=1, kind="stable"), axis=1).astype(np.float64)
 
     def varied(self, codes: Array, draws: Perturbation) -> Array:
-        """Items that are flipped change places with another."""
-        codes = codes.copy()
-        other = np.minimum(draws.fresh * self.code, self.code - 1).astype(np.intp)
-        for row, item in np.argwhere(draws.flipped):
-            pair = [item, other[row, item]]
-            codes[row, pair] = codes[row, pair[::-1]]
-        return codes
+        return exchanged(codes.copy(), draws)
 
     def neighbours(self, code: Array, rng: np.random.Generator) -> Array:
         moves = self._moves
