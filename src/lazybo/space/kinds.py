@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution
 from lazybo.core import checks
 
 if TYPE_CHECKING:
-    from lazybo.space.coded import CodedAxis
+    from lazybo.space.axis import Axis
 
 # Axes that are remembered: local models make a space for each of their boxes.
 MAX_AXES = 64
@@ -46,11 +46,11 @@ class Structured(ABC):
         """The value of any stored values: those of `write`, or the nearest ones that mean something."""
 
     @abstractmethod
-    def make_axis(self) -> "CodedAxis":
+    def make_axis(self) -> "Axis":
         """A new axis."""
 
     @property
-    def axis(self) -> "CodedAxis":
+    def axis(self) -> "Axis":
         """The axis, made once."""
         return _axis_of(self)
 
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=MAX_AXES)
-def _axis_of(kind: Structured) -> "CodedAxis":
+def _axis_of(kind: Structured) -> "Axis":
     return kind.make_axis()
 
 

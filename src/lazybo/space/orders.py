@@ -183,7 +183,7 @@ class Subset(Structured):
 
     def read(self, stored: Sequence[Any]) -> list[Any]:
         """The items; if there are too few or too many, the first ones change."""
-        inside = self.axis.repaired(np.array([stored], dtype=np.float64))[0]
+        inside = _within(np.array([stored], dtype=np.float64), *self.sizes)[0]
         return [item for item, there in zip(self.items, inside, strict=True) if there]
 
     def make_axis(self) -> "SubsetAxis":
@@ -217,12 +217,7 @@ class SubsetAxis(CodedAxis):
         return top(u[:, 1:], size).astype(np.float64)
 
     def repaired(self, codes: Array) -> Array:
-        """Membership, in which the first items are added or removed if there are too few or too many."""
-        inside = codes > 0.5
-        count = np.clip(inside.sum(axis=1), self._least, self._most)
-        order = np.arange(self.code) / self.code
-        # Members first; to remove the first ones, the last members are kept, to add, the first others.
-        return top(np.where(inside, 2.0 + order, 1.0 - order), count).astype(np.float64)
+        return _within(codes, self._least, self._most)
 
     def varied(self, codes: Array, draws: Perturbation) -> Array:
         return np.where(draws.flipped[:, 1:], 1.0 - codes, codes)
@@ -242,3 +237,12 @@ class SubsetAxis(CodedAxis):
         sizes = range(self._least, self._most + 1)
         chosen = [each for size in sizes for each in combinations(range(self.code), size)]
         return self._at(np.array([[i in each for i in range(self.code)] for each in chosen], dtype=np.float64))
+
+
+def _within(codes: Array, least: int, most: int) -> Array:
+    """Membership, in which the first items are added or removed if there are too few or too many."""
+    inside = codes > 0.5
+    count = np.clip(inside.sum(axis=1), least, most)
+    order = np.arange(codes.shape[1]) / codes.shape[1]
+    # Members first; to remove the first ones, the last members are kept, to add, the first others.
+    return top(np.where(inside, 2.0 + order, 1.0 - order), count).astype(np.float64)
