@@ -36,7 +36,7 @@ from optuna.storages import BaseStorage
 
 import lazybo
 from benchmarks.drivers import databases, duplicates
-from lazybo.study import open_storage
+from lazybo.study import Store
 
 SPACE: dict[str, BaseDistribution] = {name: FloatDistribution(-5.0, 5.0) for name in ("x", "y", "z")}
 STUDY = "clients"
@@ -57,7 +57,7 @@ class Setting:
 
 
 def opened(url: str) -> BaseStorage:
-    return open_storage(url)
+    return Store.open(url)
 
 
 def client(setting: Setting, number: int) -> None:

@@ -29,7 +29,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 import lazybo
-from lazybo.study import DEFAULT_NAME
+from lazybo.study import Definition
 
 SPACE = dict.fromkeys(("x", "y", "z"), (-5.0, 5.0))
 # Seconds that one driver may take: long, since only a driver that hangs should exceed it.
@@ -90,7 +90,7 @@ def race(url: str, drivers: int, trials: int) -> Race:
         evaluations = tuple(int(path.read_text()) for path in sorted(folder.glob("evaluations-*")))
     storage = optuna.storages.RDBStorage(url)
     try:
-        found = optuna.load_study(study_name=DEFAULT_NAME, storage=storage).trials
+        found = optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=storage).trials
     finally:
         storage.engine.dispose()
     finished = [trial for trial in found if trial.state.is_finished()]

@@ -38,7 +38,7 @@ from optuna.trial import TrialState
 
 import lazybo
 from lazybo.run import Trial
-from lazybo.study import DEFAULT_NAME
+from lazybo.study import Definition
 
 # The longest random delay before a kill in each phase, in seconds; starting worker processes takes the longest.
 PHASES = {"imports": 0.8, "start": 1.0, "evaluations": 1.5}
@@ -297,7 +297,7 @@ def _examine(setting: Setting, snapshots: list[dict[int, Any]], killed_at: dict[
     log = logged(setting)
     begun = [line for line in log if line["event"] == "begin"]
     returned = [line for line in log if line["event"] == "return"]
-    trials = optuna.load_study(study_name=DEFAULT_NAME, storage=f"sqlite:///{setting.database}").trials
+    trials = optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=f"sqlite:///{setting.database}").trials
     with closing(sqlite3.connect(setting.database)) as database:
         verdict = [row[0] for row in database.execute("PRAGMA integrity_check") if row[0] != "ok"]
         twice = database.execute("SELECT trial_id FROM trial_values GROUP BY trial_id HAVING COUNT(*) > 1").fetchall()

@@ -63,7 +63,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from benchmarks.drivers import databases
 from lazybo.run import Trial
-from lazybo.study import DEFAULT_NAME, Store, is_paused, open_storage, replay
+from lazybo.study import Definition, Store, TrialView, replay
 
 LIBRARY = r"""
 #define _GNU_SOURCE
@@ -160,7 +160,7 @@ class Case:
     def open(self) -> Any:
         """The storage, opened again."""
         if self.storage != "journal":
-            return open_storage(self.url or self.folder / "study.db")
+            return Store.open(self.url or self.folder / "study.db")
         path = str(self.folder / "study.journal")
         return JournalStorage(JournalFileBackend(path, JournalFileSymlinkLock(path, grace_period=LOCKED)))
 
@@ -177,9 +177,9 @@ class Case:
         """The trials as they are in the study now; none if there is no study yet."""
         storage = self.open()
         known = {each.study_name for each in storage.get_all_studies()}
-        if DEFAULT_NAME not in known:
+        if Definition.DEFAULT_NAME not in known:
             return []
-        study = optuna.load_study(study_name=DEFAULT_NAME, storage=storage)
+        study = optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=storage)
         found = study.trials
         drop_connections(study)
         return found
@@ -324,12 +324,12 @@ def broken_by_suspension(case: Case, number: int, _: Sequence[Any]) -> Counter[s
     recorded = [(each[1], each[2]) for each in case.log() if each[0] == "recorded"]
     trials = case.trials()
     values = {each.number: each.values for each in trials}
-    queued = [each for each in trials if each.state == TrialState.WAITING and not is_paused(each)]
+    queued = [each for each in trials if each.state == TrialState.WAITING and not TrialView(each).is_paused]
     counted = [each.number for each in trials if each not in queued and each.state != TrialState.RUNNING]
     lost = first.exitcode != 0 or any(values.get(number) != value for number, value in recorded)
     twice = len({number for number, _ in recorded}) < len(recorded)
     twice = twice or counted != list(range(TRIALS[case.mode])) or len(counted) + len(queued) < len(trials)
-    study = optuna.load_study(study_name=DEFAULT_NAME, storage=case.open())
+    study = optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=case.open())
     differ = any(each.differs for each in replay(study))
     drop_connections(study)
     return Counter(dict(zip(LAWS, (lost, twice, differ), strict=True)))

@@ -33,7 +33,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from benchmarks.faults import DEADLINE, Report, left_over
 from lazybo.run import Process, Trial
-from lazybo.study import DEFAULT_NAME, is_paused
+from lazybo.study import Definition, TrialView
 
 # The longest random delay before a kill, in seconds, after the first epoch of a driver has begun.
 LONGEST_DELAY = 1.5
@@ -191,7 +191,7 @@ def logged(setting: Setting) -> list[dict[str, Any]]:
 def trials_of(setting: Setting) -> list[FrozenTrial]:
     if not setting.database.exists():
         return []
-    return optuna.load_study(study_name=DEFAULT_NAME, storage=f"sqlite:///{setting.database}").trials
+    return optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=f"sqlite:///{setting.database}").trials
 
 
 def recorded(trials: list[FrozenTrial]) -> dict[tuple[int, int], float]:
@@ -220,7 +220,7 @@ def _examine(setting: Setting, snapshots: list[dict[tuple[int, int], float]], re
     report.law("recorded, but never trained", [key for key, value in values.items() if (*key, value) not in truth])
     changed = [key for before in snapshots for key, value in before.items() if values.get(key) != value]
     report.law("recorded and changed later", changed)
-    states = [trial for trial in trials if trial.state != TrialState.COMPLETE and not is_paused(trial)]
+    states = [trial for trial in trials if trial.state != TrialState.COMPLETE and not TrialView(trial).is_paused]
     report.law("trials neither complete nor paused", states)
     report.law("trials too few or too many", [None] * abs(len(trials) - setting.trials))
     report.counts["trials complete"] = len(complete)

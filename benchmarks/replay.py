@@ -32,7 +32,7 @@ from optuna.study import Study
 
 import lazybo
 from lazybo.run import Trial
-from lazybo.study import DEFAULT_NAME, open_storage, replay
+from lazybo.study import Definition, Store, replay
 
 SPACE = {"x": (-1.0, 1.0), "rate": (1e-4, 1.0, "log"), "width": (1, 64), "kind": ["a", "b", "c"]}
 STEPS = 9
@@ -83,7 +83,7 @@ class Schedule:
     def open(self) -> Any:
         path = Path(self.folder) / self.storage
         if path.suffix == ".db":
-            return open_storage(path)
+            return Store.open(path)
         lock = JournalFileSymlinkLock(str(path), grace_period=LOCKED)
         return optuna.storages.JournalStorage(JournalFileBackend(str(path), lock))
 
@@ -214,7 +214,7 @@ def run(schedule: Schedule) -> tuple[Study, int]:
         break
     if any(each.exitcode for each in drivers):
         raise SystemExit(f"a driver of {schedule} failed:\n{(Path(schedule.folder) / 'errors').read_text()[-3000:]}")
-    return optuna.load_study(study_name=DEFAULT_NAME, storage=schedule.open()), kills
+    return optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=schedule.open()), kills
 
 
 def work(schedule: Mapping[str, Any]) -> None:
@@ -265,7 +265,7 @@ def cost(trials: int) -> None:
     for kind, workers in (("plain", 1), ("plain", 20), ("paused", 4), ("pruned", 20)):
         with tempfile.TemporaryDirectory() as folder:
             drive(schedule := Schedule(folder, 0, kind, workers, trials, 0, 1, "threads", "study.db", False))
-            study = optuna.load_study(study_name=DEFAULT_NAME, storage=schedule.open())
+            study = optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=schedule.open())
             bytes_of[f"{kind}, {workers} workers"] = mean(_bytes(each.system_attrs) for each in study.trials)
     for name, count in bytes_of.items():
         print(f"{name:24} {count:6.1f} bytes a trial")

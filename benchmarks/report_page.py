@@ -23,7 +23,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import create_trial
 
 from lazybo import LazySampler, write_report
-from lazybo.study import model_of
+from lazybo.study import StudyView
 from tests.browser import Page, open_page
 
 POINTS = 1000
@@ -62,7 +62,7 @@ def study_of(n: int) -> optuna.Study:
 
 
 def exactness(page: Page, study: optuna.Study) -> float:
-    optimizer = model_of(study, study.trials).optimizer
+    optimizer = StudyView.of(study).model().optimizer
     optimizer.learn()  # as the report does: what was learned decides whether local models take over
     points = optimizer.space.points.sample(np.random.default_rng(1), POINTS)
     found = page.run(

@@ -34,7 +34,7 @@ LIMITS = {
 }
 # Names at a door, and at all doors together. Those that still have more may only lose some.
 MOST_NAMES, ALL_NAMES = 12, 202
-NAMES = {"gp": 23, "study": 78}
+NAMES = {"gp": 23}
 # Imports past a door, by tests of other packages and benchmarks.
 PAST_DOORS_INSIDE, PAST_DOORS = 2, 0
 # How often a name may be used for a module or a class. Files of these names are in every package.

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import lazybo
 from lazybo import write_report
-from lazybo.study import Store, model_of
+from lazybo.study import Store, StudyView
 from tests.cli.command import app
 from tests.compatibility import EXPECTED, READERS, said
 
@@ -82,7 +82,7 @@ def test_a_study_of_a_newer_version_gives_one_sentence_and_stays_as_it_is(reader
         "sampler": lambda: optuna.load_study(study_name="lazybo", storage=f"sqlite:///{path}", sampler=sampler).ask(
             {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
         ),
-        "model": lambda: model_of(study, study.trials),
+        "model": lambda: StudyView.of(study).model(),
     }
     with pytest.raises(ValueError, match=r"written by a newer lazybo.*upgrade lazybo"):
         readers[reader]()

@@ -17,7 +17,7 @@ import pytest
 from optuna import load_study
 from optuna.trial import TrialState
 
-from lazybo.study import open_storage
+from lazybo.study import Store
 
 pytestmark = [pytest.mark.extra, pytest.mark.filterwarnings("ignore")]
 MAX_T = 20
@@ -130,7 +130,7 @@ def check_paused(results: Any, scheduler: Any, epochs: dict[str, list[tuple[int,
 def test_function_with_checkpoints(tmp_path: Path, reuse: bool) -> None:
     results, scheduler, epochs = fit(tmp_path, reuse_actors=reuse)
     check_paused(results, scheduler, epochs, trained=24 * MAX_T // 2)
-    kept = load_study(storage=open_storage(Path(results.experiment_path) / "lazybo-study.json"), study_name="tune")
+    kept = load_study(storage=Store.open(Path(results.experiment_path) / "lazybo-study.json"), study_name="tune")
     assert kept.trials == scheduler.study.trials
 
 
@@ -238,7 +238,7 @@ def test_restore_after_a_kill(tmp_path: Path) -> None:
         copied = tmp_path / "copy.json"
         with contextlib.suppress(OSError, KeyError):
             copied.write_bytes((tmp_path / "run" / "lazybo-study.json").read_bytes())
-            return load_study(study_name="tune", storage=open_storage(copied)).trials
+            return load_study(study_name="tune", storage=Store.open(copied)).trials
         return []
 
     running = driver(restore=False)

@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks.paper.common import optimizer_options, write_rows
-from lazybo.study import open_storage
+from lazybo.study import Store
 
 Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -320,7 +320,7 @@ def study_name(method: str, workers: int, seed: int, training: Training) -> str:
 def export(storage: Path, training: Training, path: Path) -> list[dict[str, Any]]:
     """The rows of all studies of this size in a storage; also writes them as CSV."""
     rows: list[dict[str, Any]] = []
-    opened = open_storage(storage)
+    opened = Store.open(storage)
     _, _, size = study_name("", 0, 0, training).partition("seed 0, ")
     for summary in sorted(optuna.get_all_study_summaries(opened), key=lambda s: s.study_name):
         network, _, rest = summary.study_name.partition(": ")

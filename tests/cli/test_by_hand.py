@@ -221,10 +221,10 @@ def test_a_skipped_experiment_teaches_nothing() -> None:
     done("tell", "lab.db", "5", "--skip")
     assert json.loads(done("ask", "lab.db", "--pending", "--json")) == []
     assert refused("tell", "lab.db", "5", "1") == "trial 5 was told already, as skipped; give --correct to change it"
-    from lazybo.study import model_of
+    from lazybo.study import StudyView
 
     study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
-    rows = model_of(study, study.trials).optimizer.state()["rows"]
+    rows = StudyView.of(study).model().optimizer.state()["rows"]
     assert [row["value"] for row in rows] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
@@ -279,7 +279,7 @@ def test_a_file_gives_objectives_their_order() -> None:
 
 def test_the_objectives_of_an_earlier_study_are_matched_by_name() -> None:
     from lazybo import optimize
-    from lazybo.study import options_of
+    from lazybo.study import StudyView
 
     earlier = optimize(
         lambda t: {"cost": t, "yield": 50.0},
@@ -293,7 +293,7 @@ def test_the_objectives_of_an_earlier_study_are_matched_by_name() -> None:
     goals = ("--maximize", "yield", "--minimize", "cost")
     done("ask", "lab.db", "--float", "t=0:10", *goals, "--earlier", "old@old.db")
     study = optuna.load_study(study_name="lazybo", storage="sqlite:///lab.db")
-    (read,) = options_of(study, study.trials)[0].earlier
+    (read,) = StudyView.of(study).options()[0].earlier
     assert [values[0] for values in read.values] == [-50.0] * 6
     assert [values[1] for values in read.values] == [trial.params["t"] for trial in earlier.trials]
 

@@ -30,7 +30,7 @@ from lazybo.cli.plan import make_plan
 from lazybo.cli.settings import DEFAULT_STORAGE, KEYS, settings_of
 from lazybo.gp import Process
 from lazybo.programs import Program
-from lazybo.study import open_storage
+from lazybo.study import Store
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "command.md").read_text()
@@ -461,7 +461,7 @@ def made(name: str = "lazybo", path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study of eight trials, one of which failed."""
     if not Path(path).exists():
         Path(path).write_bytes(_database(name))
-        return optuna.load_study(study_name=name, storage=open_storage(path))
+        return optuna.load_study(study_name=name, storage=Store.open(path))
     return _run(name, path)
 
 
@@ -540,7 +540,7 @@ def test_a_report_is_one_file_with_the_name_that_was_asked_for() -> None:
 
 def noisy(path: str = DEFAULT_STORAGE) -> optuna.Study:
     """A study with known noise, whose last trial is the best by luck."""
-    study = optuna.create_study(study_name="noisy", storage=open_storage(path))
+    study = optuna.create_study(study_name="noisy", storage=Store.open(path))
     study.set_user_attr("lazybo:command", ["train", "--x={x}"])
     for i in range(22):
         x, value = (i / 4 - 2.5, (i / 4 - 2.5) ** 2) if i < 21 else (2.0, -3.0)
@@ -600,7 +600,7 @@ def test_a_final_check_is_shown_logged_and_exported() -> None:
 
 
 def test_best_without_a_value_is_a_failure() -> None:
-    optuna.create_study(study_name="empty", storage=open_storage(DEFAULT_STORAGE))
+    optuna.create_study(study_name="empty", storage=Store.open(DEFAULT_STORAGE))
     result = call("best")
     assert result.exit_code == 1
     assert "no trial of the study 'empty' has completed yet" in result.stderr
@@ -698,7 +698,7 @@ def test_show_says_why_the_last_run_ended() -> None:
 
 def many_trials(path: str, count: int) -> None:
     """A study with ``count`` completed trials, written at once."""
-    study = optuna.create_study(study_name="many", storage=open_storage(path))
+    study = optuna.create_study(study_name="many", storage=Store.open(path))
     space = {"x": FloatDistribution(-1, 1), "y": FloatDistribution(-1, 1)}
     points = np.random.default_rng(0).uniform(-1, 1, (count, 2)).tolist()
     study.add_trial(optuna.trial.create_trial(value=9.0, params={"x": 1.0, "y": 1.0}, distributions=space))

@@ -10,7 +10,6 @@ from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo import LazySampler
-from lazybo.study import as_attributes
 
 NASTY = [
     "</script><b>",
@@ -85,7 +84,7 @@ def mixed_study(
     for number in range(n):
         params, distributions = configuration(rng, conditional=conditional, many=many)
         failed = number % 9 == 8
-        limit = as_attributes({"memory": params["batch"] / 256 - 1}) if constrained and not failed else {}
+        limit = {"constraints:memory": params["batch"] / 256 - 1} if constrained and not failed else {}
         study.add_trial(
             create_trial(
                 state=TrialState.FAIL if failed else TrialState.COMPLETE,

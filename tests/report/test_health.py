@@ -13,7 +13,7 @@ from lazybo.report import health
 from lazybo.report.facts import content_of
 from lazybo.report.predictions import Noise, Quality
 from lazybo.report.records import Failures, reason_of
-from lazybo.study import FAILURE_KEY
+from lazybo.study import TrialView
 from tests.report.studies import mixed_study
 
 SPACE = Space(
@@ -184,5 +184,5 @@ def test_a_parameter_that_matters_only_near_the_best_is_not_useless() -> None:
 @pytest.mark.parametrize("kept", [7, "x", [], {}, {"summary": 7}])
 def test_a_failure_that_was_edited_still_has_a_reason(kept: object) -> None:
     trial = mixed_study(40).trials[8]
-    trial.system_attrs[FAILURE_KEY] = kept
-    assert reason_of(trial) == ("7" if kept == {"summary": 7} else "CUDA out of memory <0>")
+    trial.system_attrs["lazybo:failure"] = kept
+    assert reason_of(TrialView(trial)) == ("7" if kept == {"summary": 7} else "CUDA out of memory <0>")

@@ -15,7 +15,6 @@ import lazybo
 from lazybo.report.facts import content_of
 from lazybo.report.html import number, page_of, write_report
 from lazybo.report.page_data import MOST_TRIALS, data_of
-from lazybo.study import as_attributes
 from tests.report.studies import mixed_study, nasty_study, two_objectives
 
 VOID = {"meta", "link", "br", "input"}
@@ -119,7 +118,7 @@ def test_a_report_says_what_is_missing(kind: str) -> None:
         study.add_trial(create_trial(params={"x": "a"}, distributions=fixed, value=1.0))
     elif kind == "infeasible":
         for place in (0.1, 0.5, 0.9):
-            limit = as_attributes({"memory": 1.0})
+            limit = {"constraints:memory": 1.0}
             study.add_trial(create_trial(params={"x": place}, distributions=x, value=place, system_attrs=limit))
     page = outline(study)
     expected = {
@@ -164,7 +163,7 @@ def test_large_studies_are_thinned() -> None:
     ]
     for i, each in enumerate(many):
         each.number = i
-    facts = replace(content.facts, trials=many, complete=many)
+    facts = replace(content.facts, view=replace(content.facts.view, frozen=many))
     found = data_of(replace(content, facts=facts))["trials"]
     assert len(found["numbers"]) == len(many)
     drawn = [i for i, places in enumerate(found["places"]) if places is not None]

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from lazybo import LazySampler
 from lazybo.report import figures_of, plots, predictions, records
+from lazybo.study import StudyView
 from tests.cli.command import app
 
 EPOCHS = 12
@@ -74,7 +75,7 @@ def test_without_completed_trainings_there_are_curves_but_no_forecasts() -> None
 
 def test_epochs_that_were_saved() -> None:
     study = curves_study()
-    assert records.epochs(study.trials) == records.Epochs(8 * EPOCHS + 3 * 4, 11 * EPOCHS, 3, 11)
+    assert records.epochs(StudyView.of(study).trials) == records.Epochs(8 * EPOCHS + 3 * 4, 11 * EPOCHS, 3, 11)
     assert records.epochs([]) is None
 
 
@@ -89,7 +90,7 @@ def test_a_paused_training_is_shown_as_such_and_counts_as_stopped() -> None:
             user_attrs={"lazybo:paused": 5},
         )
     )
-    assert records.epochs(study.trials) == records.Epochs(8 * EPOCHS + 3 * 4 + 5, 12 * EPOCHS, 4, 12)
+    assert records.epochs(StudyView.of(study).trials) == records.Epochs(8 * EPOCHS + 3 * 4 + 5, 12 * EPOCHS, 4, 12)
     record = records.learning_curves(study)
     assert record.curves[-1].state == "paused"
     assert record.curves[-1].forecast is not None

@@ -15,7 +15,7 @@ from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
 from lazybo.space import Structured
-from lazybo.study import model_of
+from lazybo.study import StudyView
 from tests.browser import Page, open_page
 from tests.report.studies import mixed_study, nasty_study, structured_study, two_objectives, with_earlier
 from tests.report.test_page_data import success_chance
@@ -50,7 +50,7 @@ def pages(tmp_path: Path) -> Iterator[Any]:
 
 
 def ours(study: optuna.Study) -> Optimizer:
-    return model_of(study, study.trials).optimizer
+    return StudyView.of(study).model().optimizer
 
 
 def positions(optimizer: Optimizer, params: dict[str, Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from lazybo.report.page_data import (
     variance_rows,
     widening,
 )
+from lazybo.study import StudyView
 from tests.report.studies import mixed_study, with_earlier
 
 CORNER = math.sqrt(0.5)
@@ -175,6 +176,14 @@ def chance(model: dict[str, Any], limit: dict[str, Any], points: np.ndarray) -> 
     """The probability that a limit holds."""
     mean, variance = components(model, limit, points)
     return np.asarray(np.array(limit["weights"]) @ ndtr((limit["threshold"] - mean) / np.sqrt(variance)))
+
+
+def test_learning_first_changes_no_number(found: tuple[optuna.Study, Content]) -> None:
+    study, ours = found[0], model_of_page(found[1])
+    params = {n: v for n, v in study.best_params.items() if n in ours.optimizer.space.distributions}
+    fresh = StudyView.of(study).model().optimizer
+    assert fresh.predict(params) == ours.optimizer.predict(params)
+    assert fresh.model.predict_feasible(params) == ours.optimizer.model.predict_feasible(params)
 
 
 @pytest.mark.parametrize("many", [False, True])

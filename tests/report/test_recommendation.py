@@ -16,7 +16,7 @@ from lazybo import LazySampler, Optimizer, Prediction, Recommendation, optimize
 from lazybo.report.facts import content_of
 from lazybo.report.html import page_of
 from lazybo.report.predictions import Advice, advise
-from lazybo.study import VARIANCE_KEY
+from lazybo.study import StudyView, TrialView
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -29,7 +29,7 @@ def noisy_bowl(rng: np.random.Generator, params: dict[str, Any]) -> float:
 
 
 def add(study: optuna.Study, value: float | None, variance: float = 0.0, **options: Any) -> None:
-    options = {"distributions": LINE, "system_attrs": {VARIANCE_KEY: variance}} | options
+    options = {"distributions": LINE, "system_attrs": {"lazybo:variance": variance}} | options
     study.add_trial(create_trial(value=value, **options))
 
 
@@ -85,7 +85,7 @@ def test_nobody_talks_about_luck_once_repeats_have_agreed() -> None:
     best = min(points, key=rugged) + 1e-4
     for x in [*points, points[3], points[3], best]:
         add(study, rugged(x), params={"x": x}, distributions={"x": FloatDistribution(0, 1)})
-    assert advise(study).reason is None
+    assert advise(StudyView.of(study)).reason is None
     assert lazybo.recommend(study).number == study.best_trial.number
     content = content_of(study)
     assert "luck" not in page_of(content)
@@ -115,7 +115,7 @@ def test_what_cannot_be_recommended_is_one_clear_error() -> None:
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_reason_is_luck_where_the_model_believes_it(direction: str) -> None:
     study = lucky(direction)
-    advice = advise(study)
+    advice = advise(StudyView.of(study))
     assert study.best_trial.number == 21
     assert advice.differs
     assert advice.recommendation.number != 21
@@ -131,7 +131,7 @@ def test_the_reason_is_luck_where_the_model_believes_it(direction: str) -> None:
 
 
 def test_close_values_are_shown_with_equally_many_digits() -> None:
-    best = optuna.trial.create_trial(value=53.98)
+    best = TrialView(optuna.trial.create_trial(value=53.98))
     ours = Recommendation({"x": 1.0}, 53.99, 53.9, 54.1, 53.99, 1, 7)
     reason = Advice(ours, best, Prediction(54.0004, 53.9, 54.1), maximize=False).reason
     assert reason is not None

@@ -13,7 +13,7 @@ import lazybo
 from lazybo.core import texts
 from lazybo.report.predictions import MOST_SHOWN, chances_shown
 from lazybo.search import Contender
-from lazybo.study import CORRECTIONS_KEY, open_storage
+from lazybo.study import Store
 from tests.cli.command import app
 
 X = {"x": FloatDistribution(0.0, 1.0)}
@@ -53,8 +53,8 @@ def shown(storage: str, *arguments: str) -> str:
 
 
 def test_the_best_configuration_has_no_attributes_of_ours(storage: str) -> None:
-    ours = {"device": "0", "slot": 0, "lazybo:paused": None, CORRECTIONS_KEY: [{"value": 1.0}]}
-    study = optuna.create_study(study_name="s", storage=open_storage(storage))
+    ours = {"device": "0", "slot": 0, "lazybo:paused": None, "lazybo:corrections": [{"value": 1.0}]}
+    study = optuna.create_study(study_name="s", storage=Store.open(storage))
     study.add_trial(create_trial(value=1.0, params={"x": 0.5}, distributions=X, user_attrs={"loss": 2.5, **ours}))
     text = shown(storage, "s")
     assert "loss = 2.5" in text
@@ -65,7 +65,7 @@ def test_the_best_configuration_has_no_attributes_of_ours(storage: str) -> None:
 
 
 def test_a_front_of_one_is_one_trial(storage: str, tmp_path: Path) -> None:
-    study = optuna.create_study(study_name="s", storage=open_storage(storage), directions=["minimize", "minimize"])
+    study = optuna.create_study(study_name="s", storage=Store.open(storage), directions=["minimize", "minimize"])
     for value, more in ((1.0, "1 trial that"), (1.5, "2 trials that")):
         study.add_trial(create_trial(values=[value, 2.0 - value], params={"x": value / 2}, distributions=X))
         assert f"front {more} no other dominates" in shown(storage, "s")
@@ -74,7 +74,7 @@ def test_a_front_of_one_is_one_trial(storage: str, tmp_path: Path) -> None:
 
 
 def test_equal_values_are_said_wherever_the_study_is_shown(storage: str) -> None:
-    study = optuna.create_study(study_name="s", storage=open_storage(storage))
+    study = optuna.create_study(study_name="s", storage=Store.open(storage))
     for number in range(5):
         study.add_trial(create_trial(value=0.25, params={"x": number / 5}, distributions=X))
     assert "All 5 values are 0.25: there is nothing to learn. Is this the right metric?" in shown(storage, "s")

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 import lazybo
 from lazybo.run.next_trial import MAX_TRAININGS, MIN_SIZE, Bracket, bracket_for
-from lazybo.study import is_paused
+from lazybo.study import TrialView
 
 STEPS = 10
 SPACE = {"x": (-1.0, 1.0)}
@@ -34,13 +34,13 @@ def steps_of(study: optuna.Study) -> list[int]:
     return [len(trial.intermediate_values) for trial in study.trials]
 
 
-def trial_at(number: int, steps: int, value: float, state: TrialState = TrialState.WAITING) -> FrozenTrial:
+def trial_at(number: int, steps: int, value: float, state: TrialState = TrialState.WAITING) -> TrialView:
     """A trial whose values are all the same; paused if it is waiting."""
     paused = {"lazybo:paused": steps} if state == TrialState.WAITING else {}
     values = dict.fromkeys(range(1, steps + 1), value)
     trial = create_trial(state=state, user_attrs=paused, intermediate_values=values)
     trial.number = number
-    return trial
+    return TrialView(trial)
 
 
 # ------------------------------------------------------------------- the bracket
@@ -105,7 +105,7 @@ def test_many_begin_and_the_best_two_are_finished(workers: int) -> None:
     bracket = bracket_for(STEPS, 24, 1.0)
     assert bracket is not None
     finished = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
-    assert all(trial.state == TrialState.COMPLETE or is_paused(trial) for trial in study.trials)
+    assert all(trial.state == TrialState.COMPLETE or TrialView(trial).is_paused for trial in study.trials)
     assert all(len(trial.intermediate_values) == STEPS for trial in finished)
     assert len(finished) >= 2
     assert order[0] == [bracket.rungs[0]] if workers == 1 else order[0].count(STEPS) == 0

@@ -24,7 +24,7 @@ from lazybo.run.checkpoints import (
     place_of,
     tidy,
 )
-from lazybo.study import open_storage
+from lazybo.study import Store
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -121,7 +121,7 @@ def test_a_trial_that_ended_keeps_what_it_wrote(tmp_path: Path) -> None:
 
 def test_where_checkpoints_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    stored = optuna.create_study(storage=open_storage(tmp_path / "a.db"), study_name="net 1")
+    stored = optuna.create_study(storage=Store.open(tmp_path / "a.db"), study_name="net 1")
     assert checkpoint_root(stored, None) == tmp_path / "a-net_1-checkpoints"
     assert checkpoint_root(stored, "other") == tmp_path / "other"
     assert checkpoint_root(stored, None) == tmp_path / "other", "the study remembers it"
@@ -356,7 +356,7 @@ def test_what_a_kill_left_of_a_copy_is_removed_with_the_next_one(tmp_path: Path)
 
 @pytest.mark.parametrize("kept", [7, ["a"], {}])
 def test_an_edited_folder_of_a_study_is_one_error_that_names_it(kept: object, tmp_path: Path) -> None:
-    study = optuna.create_study(storage=open_storage(tmp_path / "a.db"), study_name="net")
+    study = optuna.create_study(storage=Store.open(tmp_path / "a.db"), study_name="net")
     study._storage.set_study_system_attr(study._study_id, CHECKPOINTS_KEY, kept)
     with pytest.raises(ValueError, match=r"the attribute 'lazybo:checkpoints' of the study 'net' must be .*; give"):
         checkpoint_root(study, None)
@@ -375,5 +375,5 @@ def test_a_read_only_folder_is_one_error_before_the_first_trial(tmp_path: Path) 
     if "unshare" in done.stderr:
         pytest.skip(f"mounts are not permitted here: {done.stderr}")
     assert "cannot be written to: it is read-only; give another: checkpoints=" in done.stderr
-    storage = open_storage(tmp_path / "s.db")
+    storage = Store.open(tmp_path / "s.db")
     assert not [trial for study in storage.get_all_studies() for trial in storage.get_all_trials(study._study_id)]

@@ -14,7 +14,6 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo import optimize
 from lazybo.run.limits import GAIN_KEY, STOPPED_KEY, GainLimit
-from lazybo.study import REPEAT_KEY
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -39,7 +38,7 @@ class Noisy:
 
 
 def repeats(study: optuna.Study) -> list[FrozenTrial]:
-    return [trial for trial in study.trials if REPEAT_KEY in trial.system_attrs]
+    return [trial for trial in study.trials if "lazybo:repeat" in trial.system_attrs]
 
 
 def stopped(study: optuna.Study) -> Any:
@@ -68,11 +67,11 @@ def test_the_last_trials_repeat_contenders_and_are_marked(direction: Any) -> Non
     found = repeats(study)
     assert [trial.number for trial in found] == list(range(22, 30))
     for trial in found:
-        first = study.trials[trial.system_attrs[REPEAT_KEY]]
+        first = study.trials[trial.system_attrs["lazybo:repeat"]]
         assert first.number < 22
         assert trial.params == first.params
         assert trial.value != first.value
-    assert len(Counter(trial.system_attrs[REPEAT_KEY] for trial in found)) > 1, "not one configuration eight times"
+    assert len(Counter(trial.system_attrs["lazybo:repeat"] for trial in found)) > 1, "not one configuration eight times"
     assert stopped(study) is None
     assert lazybo.recommend(study).number in range(22)
 
@@ -111,7 +110,7 @@ def test_a_running_search_trial_may_still_change_what_is_decided() -> None:
 
     study = run(slow, n_trials=20, n_parallel=2, executor="threads")
     assert study.trials[11].value is not None
-    assert study.best_trial.number == 11 or repeats(study)[-1].system_attrs[REPEAT_KEY] == 11
+    assert study.best_trial.number == 11 or repeats(study)[-1].system_attrs["lazybo:repeat"] == 11
     assert stopped(study) == "confirmed"
 
 
@@ -166,8 +165,8 @@ def test_a_resumed_run_ends_as_if_it_had_never_stopped() -> None:
 
         run(again, storage=place, callbacks=[stopping])
         parts = run(again, storage=place)
-        shown = [(trial.params, trial.value, trial.system_attrs.get(REPEAT_KEY)) for trial in parts.trials]
-        assert shown == [(trial.params, trial.value, trial.system_attrs.get(REPEAT_KEY)) for trial in whole.trials]
+        shown = [(trial.params, trial.value, trial.system_attrs.get("lazybo:repeat")) for trial in parts.trials]
+        assert shown == [(trial.params, trial.value, trial.system_attrs.get("lazybo:repeat")) for trial in whole.trials]
 
 
 PROGRAM = """

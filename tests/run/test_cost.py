@@ -14,7 +14,7 @@ import lazybo
 from lazybo import optimize
 from lazybo.run import worker
 from lazybo.run.limits import Budget, Limits
-from lazybo.study import SECONDS_KEY, model_of
+from lazybo.study import StudyView
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 
@@ -67,9 +67,9 @@ def test_a_metric_is_the_cost() -> None:
 def test_seconds_are_measured_and_recorded(timed: Callable[[float, float], float]) -> None:
     cheap = optimize(timed, SPACE, n_trials=16, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
     assert log_costs(cheap) < log_costs(optimize(timed, SPACE, n_trials=16, seed=0, progress=False)) - 0.5
-    seconds = [trial.system_attrs[SECONDS_KEY] for trial in cheap.trials]
+    seconds = [trial.system_attrs["lazybo:seconds"] for trial in cheap.trials]
     assert seconds == pytest.approx([price(trial.params["x"]) for trial in cheap.trials], abs=1e-3)
-    assert [row["cost"] for row in model_of(cheap, cheap.trials).optimizer.state()["rows"]] == seconds
+    assert [row["cost"] for row in StudyView.of(cheap).model().optimizer.state()["rows"]] == seconds
 
 
 def test_a_resumed_run_continues_to_the_last_bit(timed: Callable[[float, float], float], tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_pruned_and_failed_trials_teach_no_cost(timed: Callable[[float, float], 
         return value
 
     study = optimize(objective, SPACE, n_trials=10, seed=0, sampler=lazybo.LazySampler(cost="seconds"), progress=False)
-    rows = model_of(study, study.trials).optimizer.state()["rows"]
+    rows = StudyView.of(study).model().optimizer.state()["rows"]
     taught = [number for number, row in enumerate(rows) if "cost" in row and row["value"] != "failed"]
     assert taught == [0, 1, 4, 5, 8, 9]
 

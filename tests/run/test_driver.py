@@ -21,16 +21,7 @@ from lazybo.run.presence import present
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.run.trial import Trial
 from lazybo.search import Options
-from lazybo.study import (
-    ATTEMPTS_KEY,
-    DRIVER_KEY,
-    Entry,
-    Result,
-    StudyModel,
-    open_ledger,
-    open_model,
-    open_storage,
-)
+from lazybo.study import Result, Session, Store, TrialView
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(-5, 5), "y": FloatDistribution(-5, 5)}
 PARAMS = {"x": 1.5, "y": -2.5}
@@ -59,16 +50,16 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BaseStorage:
         return JournalStorage(Lines())
     if request.param == "journal":
         return JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
-    return open_storage(tmp_path / "s.db")
+    return Store.open(tmp_path / "s.db")
 
 
 def never(_: int) -> None:
     raise AssertionError("nobody came first")
 
 
-def begin(study: optuna.Study, name: str, params: dict[str, Any] = PARAMS) -> Entry:
+def begin(study: optuna.Study, name: str, params: dict[str, Any] = PARAMS) -> TrialView:
     """A trial that the driver under this name runs."""
-    entry = open_ledger(study, SPACE, name).begin(len(study.trials), params, never)
+    entry = Session(study, Space(SPACE), name).begin(len(study.trials), params, never)
     assert entry is not None
     return entry
 
@@ -89,13 +80,13 @@ def test_a_trial_of_a_driver_that_died_is_run_again_with_the_same_parameters(
     run(storage)
     assert study.trials[0].params == PARAMS
     assert study.trials[0].value == bowl(PARAMS)
-    assert study.trials[0].system_attrs[ATTEMPTS_KEY] == 1
+    assert study.trials[0].system_attrs["lazybo:attempts"] == 1
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 8
 
 
 def test_a_trial_whose_drivers_died_too_often_fails(study: optuna.Study, storage: BaseStorage) -> None:
     entry = begin(study, "dead")
-    study._storage.set_trial_system_attr(entry.trial_id, ATTEMPTS_KEY, 1)
+    study._storage.set_trial_system_attr(entry.id, "lazybo:attempts", 1)
     run(storage, limits=Limits(retries=1))
     assert study.trials[0].state == TrialState.FAIL
     assert "died, 2 times" in study.trials[0].system_attrs["fail_reason"]
@@ -104,7 +95,7 @@ def test_a_trial_whose_drivers_died_too_often_fails(study: optuna.Study, storage
 
 def test_folds_that_were_recorded_are_not_evaluated_again(study: optuna.Study, storage: BaseStorage) -> None:
     entry = begin(study, "dead")
-    storage.set_trial_intermediate_value(entry.trial_id, 1, 100.0)
+    storage.set_trial_intermediate_value(entry.id, 1, 100.0)
     calls = []
 
     def objective(params: dict[str, Any], fold: int) -> float:
@@ -128,7 +119,7 @@ def test_trials_of_a_living_driver_are_left_to_it_and_counted(study: optuna.Stud
         time.sleep(0.2)
         assert len(study.trials) == 8
         assert not ended  # it waits for the trial of the other
-        open_ledger(study, SPACE, other).finish(theirs, Result(TrialState.COMPLETE, 3.0, {}, {}))
+        Session(study, Space(SPACE), other).finish(theirs, Result(TrialState.COMPLETE, (3.0,)))
         ours.join(30)
         assert ended
     assert study.trials[0].value == 3.0
@@ -154,18 +145,18 @@ def test_a_driver_that_dies_while_another_runs_is_taken_over(study: optuna.Study
 def test_what_another_driver_does_meanwhile_is_known(study: optuna.Study, storage: BaseStorage) -> None:
     """Another driver begins a trial between any two of ours: suggestions keep away from it, and the total is exact."""
     with present(study) as name:
-        other = open_ledger(study, SPACE, name)
+        other = Session(study, Space(SPACE), name)
 
         def callback(study: optuna.Study, trial: Any) -> None:
             if trial.number % 2 == 0 and len(study.trials) < 19:
                 entry = other.begin(trial.number + 1, {"x": trial.number / 4 - 5, "y": 4.0}, never)
                 assert entry is not None
-                other.finish(entry, Result(TrialState.COMPLETE, bowl(entry.params), {}, {}))
+                other.finish(entry, Result(TrialState.COMPLETE, (bowl(entry.params),)))
 
         run(storage, n_trials=20, callbacks=[callback])
     assert [t.state for t in study.trials] == [TrialState.COMPLETE] * 20
     assert len({tuple(t.params.values()) for t in study.trials}) == 20
-    assert not any(ATTEMPTS_KEY in t.system_attrs for t in study.trials), "none was taken over"
+    assert not any("lazybo:attempts" in t.system_attrs for t in study.trials), "none was taken over"
     assert study.best_value < 0.5
 
 
@@ -189,7 +180,7 @@ def test_the_total_is_exact_however_many_races_for_a_number_are_lost(
 ) -> None:
     """Another driver takes a number during each of our first proposals, and is not seen in between."""
     with present(study) as name:
-        other = open_ledger(study, SPACE, name)
+        other = Session(study, Space(SPACE), name)
         left = list(range(lost))
 
         def interfere() -> None:
@@ -197,7 +188,7 @@ def test_the_total_is_exact_however_many_races_for_a_number_are_lost(
                 i = left.pop()
                 entry = other.begin(len(study.trials), {"x": i / 10, "y": 4.0}, never)
                 assert entry is not None
-                other.finish(entry, Result(TrialState.COMPLETE, bowl(entry.params), {}, {}))
+                other.finish(entry, Result(TrialState.COMPLETE, (bowl(entry.params),)))
 
         interfering(monkeypatch, interfere)
         run(storage, n_trials=lost + 6)
@@ -213,13 +204,13 @@ def test_without_a_lock_no_more_trials_are_evaluated_than_are_wanted(
 ) -> None:
     """Another driver begins the last trial at the same moment."""
     with present(study) as name:
-        other = open_ledger(study, SPACE, name)
+        other = Session(study, Space(SPACE), name)
 
         def interfere() -> None:
             if len(study.trials) == 7:
                 entry = other.begin(7, PARAMS, never)
                 assert entry is not None
-                other.finish(entry, Result(TrialState.COMPLETE, 1.0, {}, {}))
+                other.finish(entry, Result(TrialState.COMPLETE, (1.0,)))
 
         interfering(monkeypatch, interfere)
         run(storage)
@@ -232,17 +223,16 @@ def test_a_driver_waits_for_the_parameters_of_earlier_trials_only(
 ) -> None:
     """A later trial waits for the parameters of ours, so both would wait until their time is over."""
     with present(study) as us, present(study) as them:
-        ours = open_ledger(study, SPACE, us)
-        model = open_model(study, Options(seed=0), Space(SPACE), [])
-        shared = SharedStudy(study, model, Orphans(study, ours, us, retries=2), set())
-        blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={DRIVER_KEY: us})
+        ours = Session(study, Space(SPACE), us, options=Options(seed=0))
+        shared = SharedStudy(ours, Orphans(ours, retries=2), set())
+        blank = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs={"lazybo:driver": us})
         study._storage.create_new_trial(study._study_id, blank)
-        blank.system_attrs[DRIVER_KEY] = them
+        blank.system_attrs["lazybo:driver"] = them
         study._storage.create_new_trial(study._study_id, blank)
         monkeypatch.setattr(time, "sleep", pytest.fail)
         shared.sync(0)
         shared.wait_for_earlier(0)
-    assert shared.elsewhere == {1}
+    assert shared.now.elsewhere == 1
 
 
 def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(
@@ -318,9 +308,10 @@ def test_a_proposal_waits_until_an_earlier_trial_of_another_process_has_its_para
 def test_a_proposal_uses_what_running_trials_have_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trial 0 ends after trial 1 has reported three values; then trial 2 is proposed, while trial 1 runs."""
     reported, started, seen = threading.Event(), threading.Event(), []
-    watch = StudyModel.watch
+    model_class = type(Session(optuna.create_study(), Space(SPACE), options=Options(seed=0)).model)
+    watch = model_class.watch
 
-    def spy(model: StudyModel, number: int, values: Mapping[int, float]) -> None:
+    def spy(model: Any, number: int, values: Mapping[int, float]) -> None:
         seen.append((number, dict(values)))
         watch(model, number, values)
 
@@ -336,6 +327,6 @@ def test_a_proposal_uses_what_running_trials_have_reported(monkeypatch: pytest.M
             started.set()
         return bowl(params)
 
-    monkeypatch.setattr(StudyModel, "watch", spy)
+    monkeypatch.setattr(model_class, "watch", spy)
     study = optimize(trains, SPACE, n_trials=3, seed=0, executor="threads", n_parallel=2, progress=False)
     assert (1, study.trials[1].intermediate_values) in seen

@@ -24,7 +24,7 @@ import lazybo
 from benchmarks import faults
 from lazybo.run import Process
 from lazybo.run.trial import Trial
-from lazybo.study import DEFAULT_NAME
+from lazybo.study import Definition
 
 SPACE = {"x": FloatDistribution(-1.0, 1.0)}
 # Seconds after which something hangs, and does not merely take its time on a busy machine.
@@ -34,7 +34,7 @@ INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
 
 
 def trials_of(database: Path) -> list[FrozenTrial]:
-    return optuna.load_study(study_name=DEFAULT_NAME, storage=f"sqlite:///{database}").trials
+    return optuna.load_study(study_name=Definition.DEFAULT_NAME, storage=f"sqlite:///{database}").trials
 
 
 def until(condition: Callable[[], bool]) -> None:

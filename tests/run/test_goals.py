@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo import optimize
 from lazybo.run.trial import Trial
-from lazybo.study import measured_constraints
+from lazybo.study import TrialView
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
 # Storages with and without transactions.
@@ -89,7 +89,7 @@ def test_a_study_with_a_constraint_without_a_name_is_read() -> None:
                 value=-float(i), params={"x": float(i)}, distributions=distributions, system_attrs=attributes
             )
         )
-    assert measured_constraints(study.trials[4]) == {"(no name)": 1.0}
+    assert TrialView(study.trials[4]).constraints == {"(no name)": 1.0}
     assert lazybo.recommend(study).number == 3
     study.optimize(lambda trial: trial.suggest_float("x", 0, 10), n_trials=1)
 

@@ -13,8 +13,8 @@ from optuna.trial import TrialState, create_trial
 
 from lazybo import Limits, kfold, optimize
 from lazybo.run.presence import HEARTBEAT_KEY, present
-from lazybo.run.shared_study import BEGAN_KEY, EVALUATES_HERE, RECORDS_ALL, Orphans
-from lazybo.study import ATTEMPTS_KEY, DRIVER_KEY, open_ledger, open_storage
+from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL, Orphans
+from lazybo.study import Session, Store, TrialView
 
 SPACE = {"x": FloatDistribution(-1, 1)}
 
@@ -67,7 +67,7 @@ def test_deaths_before_an_evaluation_began_do_not_count(tmp_path: Path) -> None:
         kill(tmp_path, "before", retries=1)
     trials = resume(tmp_path, retries=1)
     assert [t.state for t in trials] == [TrialState.COMPLETE] * 2
-    assert [t.system_attrs[ATTEMPTS_KEY] for t in trials] == [0, 0]
+    assert [t.system_attrs["lazybo:attempts"] for t in trials] == [0, 0]
 
 
 def test_without_retries_a_trial_that_was_not_begun_is_still_run(tmp_path: Path) -> None:
@@ -86,13 +86,13 @@ def test_a_trial_that_kills_its_own_process_each_time_fails_after_its_retries(tm
 
 def test_a_trial_is_only_noted_when_it_is_run_again(tmp_path: Path) -> None:
     """A note costs a commit, which the first run of a trial does not pay."""
-    study = optuna.create_study(storage=open_storage(tmp_path / "s.db"), study_name="lazybo")
+    study = optuna.create_study(storage=Store.open(tmp_path / "s.db"), study_name="lazybo")
     with present(study, **{EVALUATES_HERE: True}) as name:
-        attributes = {DRIVER_KEY: name, ATTEMPTS_KEY: 0}
+        attributes = {"lazybo:driver": name, "lazybo:attempts": 0}
         running = optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs=attributes)
         study._storage.create_new_trial(study._study_id, running)
     trials = resume(tmp_path, retries=2)
-    assert [BEGAN_KEY in t.system_attrs for t in trials] == [True, False]
+    assert ["lazybo:began" in t.system_attrs for t in trials] == [True, False]
 
 
 HERE, ALL = {EVALUATES_HERE: True, RECORDS_ALL: False}, {EVALUATES_HERE: True, RECORDS_ALL: True}
@@ -119,19 +119,20 @@ def test_a_death_counts_if_an_evaluation_had_begun(
 ) -> None:
     study = optuna.create_study()
     study._storage.set_study_system_attr(study._study_id, f"{HEARTBEAT_KEY}:dead", {"machine": "gone", **facts})
-    recorded = {DRIVER_KEY: "dead", ATTEMPTS_KEY: attempts, BEGAN_KEY: began}
+    recorded = {"lazybo:driver": "dead", "lazybo:attempts": attempts, "lazybo:began": began}
     attributes = {key: value for key, value in recorded.items() if value is not None}
     trial_id = study._storage.create_new_trial(
         study._study_id, optuna.trial.create_trial(state=TrialState.RUNNING, system_attrs=attributes)
     )
-    Orphans(study, open_ledger(study, SPACE, "ours"), "ours", retries).take_over(study._storage.get_trial(trial_id))
+    orphan = TrialView(study._storage.get_trial(trial_id))
+    Orphans(Session(study, driver="ours"), retries).take_over(orphan)
     deaths, trial = (attempts or 0) + counts, study.trials[0]
     if counts and deaths > retries:
         assert trial.state == TrialState.FAIL
         assert f"died, {deaths} times in all" in trial.system_attrs["fail_reason"]
     else:
         assert trial.state == TrialState.WAITING
-        assert trial.system_attrs[ATTEMPTS_KEY] == deaths
+        assert trial.system_attrs["lazybo:attempts"] == deaths
 
 
 def test_a_trial_that_was_killed_after_its_last_fold_is_completed() -> None:

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from benchmarks import pause
-from lazybo.study import ATTEMPTS_KEY, SECONDS_KEY, is_paused, paused_trials
+from lazybo.study import StudyView, TrialView
 
 SPACE = {"x": (-1.0, 1.0)}
 STEPS = 6
@@ -192,21 +192,21 @@ def test_a_training_that_is_stopped_is_paused_and_can_be_resumed_by_hand(
     call = partial(run, training, SPACE, n_trials=5, max_steps=STEPS, executor=executor, storage=tmp_path / file)
     seen = []
     study = call(pruner=StopAt({1, 3}), callbacks=[lambda study, trial: seen.append((trial.number, trial.state))])
-    assert [is_paused(trial) for trial in study.trials] == [False, True, False, True, False]
-    for trial in paused_trials(study):
-        assert trial.intermediate_values == curve(trial.params["x"], 3)
-        assert (trial.user_attrs["lazybo:paused"], trial.value) == (3, None)
+    assert [TrialView(trial).is_paused for trial in study.trials] == [False, True, False, True, False]
+    for trial in StudyView.of(study).paused:
+        assert trial.reported == curve(trial.params["x"], 3)
+        assert (trial.frozen.user_attrs["lazybo:paused"], trial.values) == (3, [])
         assert (trial.number, TrialState.WAITING) in seen
 
     study = call(pruner=NopPruner())
-    assert [trial.number for trial in paused_trials(study)] == [1, 3], "they stay paused"
+    assert [trial.number for trial in StudyView.of(study).paused] == [1, 3], "they stay paused"
     with pytest.raises(ValueError, match="trial 0 is not paused; paused trials: 1, 3"):
         lazybo.resume(study, 3, 0)
-    assert len(paused_trials(study)) == 2
+    assert len(StudyView.of(study).paused) == 2
 
     lazybo.resume(study, 3)
     study = call(pruner=StopAt({3}, 5))
-    assert [trial.number for trial in paused_trials(study)] == [1]
+    assert [trial.number for trial in StudyView.of(study).paused] == [1]
     assert study.trials[3].state == TrialState.COMPLETE, "it is not paused again"
     lazybo.resume(study)
     study = call(pruner=NopPruner())
@@ -261,13 +261,13 @@ def test_the_time_of_all_parts_of_a_training_counts(tmp_path: Path) -> None:
     options: dict[str, Any] = {"n_trials": 2, "max_steps": STEPS, "storage": storage, "sampler": sampler}
     study = run(training, SPACE, pruner=StopAt({1}), **options)
     paused = study.trials[1]
-    assert is_paused(paused)
-    assert paused.system_attrs[SECONDS_KEY] > 0
-    study._storage.set_trial_system_attr(paused._trial_id, SECONDS_KEY, 1e6)
+    assert TrialView(paused).is_paused
+    assert paused.system_attrs["lazybo:seconds"] > 0
+    study._storage.set_trial_system_attr(paused._trial_id, "lazybo:seconds", 1e6)
     lazybo.resume(study, 1)
     ended = run(training, SPACE, pruner=StopAt(set()), **options).trials[1]
     assert ended.state == TrialState.COMPLETE
-    assert 1e6 < ended.system_attrs[SECONDS_KEY] < 2e6
+    assert 1e6 < ended.system_attrs["lazybo:seconds"] < 2e6
 
 
 def test_the_model_pauses_what_promises_little_and_resumes_what_promises_more() -> None:
@@ -340,7 +340,7 @@ def test_a_training_whose_worker_dies_continues_from_its_last_checkpoint(tmp_pat
     )
     (trial,) = study.trials
     assert trial.state == TrialState.COMPLETE, "it got further each time: two deaths are not too many"
-    assert trial.system_attrs[ATTEMPTS_KEY] == 1
+    assert trial.system_attrs["lazybo:attempts"] == 1
     assert trial.intermediate_values == curve(trial.params["x"], STEPS)
     epochs = {int(line.split()[1]): times for line, times in training.epochs().items()}
     assert epochs == {1: 1, 2: 1, 3: 2, 4: 1, 5: 2, 6: 1}, "its checkpoints are of epochs 2, 4 and 6"

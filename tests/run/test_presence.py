@@ -14,14 +14,14 @@ import pytest
 
 from lazybo.run.presence import HEARTBEAT_KEY, TIMEOUT, Drivers, born, heartbeat, machine, present
 from lazybo.run.reports import StudyReporter
-from lazybo.study import Store, open_storage
+from lazybo.study import Store
 
 PROGRAM = """
 import sys, time, optuna
 from lazybo.run.reports import StudyReporter
 from lazybo.run.presence import present
-from lazybo.study import open_storage
-study = optuna.load_study(study_name="s", storage=open_storage(sys.argv[1]))
+from lazybo.study import Store
+study = optuna.load_study(study_name="s", storage=Store.open(sys.argv[1]))
 with present(study) as name:
     print(name, flush=True)
     sys.stdin.read()
@@ -30,7 +30,7 @@ with present(study) as name:
 
 @pytest.fixture
 def study(tmp_path: Path) -> optuna.Study:
-    return optuna.create_study(storage=open_storage(tmp_path / "s.db"), study_name="s")
+    return optuna.create_study(storage=Store.open(tmp_path / "s.db"), study_name="s")
 
 
 def test_a_driver_is_there_until_it_leaves(study: optuna.Study) -> None:

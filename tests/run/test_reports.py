@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 import lazybo
 from lazybo.run.reports import BatchedWriter, StudyReporter
-from lazybo.study import open_storage
+from lazybo.study import Store
 
 
 class Written:
@@ -86,7 +86,7 @@ def reporting(study: optuna.Study) -> tuple[StudyReporter, optuna.Trial]:
 
 @pytest.mark.parametrize("pruner", [NopPruner(), MedianPruner(), SuccessiveHalvingPruner(), lazybo.LazyPruner()])
 def test_a_hundred_values_are_a_few_transactions(pruner: BasePruner, tmp_path: Path) -> None:
-    study = optuna.create_study(storage=open_storage(tmp_path / "s.db"), pruner=pruner)
+    study = optuna.create_study(storage=Store.open(tmp_path / "s.db"), pruner=pruner)
     for _ in range(2):  # of the first a pruner may read, and of the second it may ask
         reporter, trial = reporting(study)
         seen = statements(study)
@@ -138,7 +138,7 @@ class Watching(BasePruner):
 
 def test_a_pruner_of_a_user_finds_all_values_in_the_study(tmp_path: Path) -> None:
     pruner = Watching()
-    study = optuna.create_study(storage=open_storage(tmp_path / "s.db"), pruner=pruner)
+    study = optuna.create_study(storage=Store.open(tmp_path / "s.db"), pruner=pruner)
     reporter, trial = reporting(study)
     for step in range(4):
         assert not reporter.report(trial.number, step, float(step))
@@ -146,7 +146,7 @@ def test_a_pruner_of_a_user_finds_all_values_in_the_study(tmp_path: Path) -> Non
 
 
 def test_a_trial_that_another_process_ended_is_told_to_stop(tmp_path: Path) -> None:
-    study = optuna.create_study(storage=open_storage(tmp_path / "s.db"), pruner=NopPruner())
+    study = optuna.create_study(storage=Store.open(tmp_path / "s.db"), pruner=NopPruner())
     reporter, trial = reporting(study)
     assert not reporter.report(trial.number, 0, 1.0)
     study.tell(trial, 1.0)

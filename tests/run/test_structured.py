@@ -9,7 +9,7 @@ import pytest
 
 import lazybo
 from lazybo import Condition, Described, Graph, Mixture, Optimizer, Permutation, Space, Subset
-from lazybo.study import model_of
+from lazybo.study import StudyView
 
 KINDS = {
     "order": Permutation(["a", "b", "c", "d"]),
@@ -92,7 +92,7 @@ def test_a_run_stores_ordinary_parameters_and_resumes(tmp_path: Path) -> None:
     assert study.trials[0].params["order[0]"] == "d"
     assert study.trials[0].params["cell[0>2]"] == "none"
     assert study.user_attrs["lazybo:kind:order"] == {"kind": "permutation", "items": ["a", "b", "c", "d"]}
-    assert model_of(study, study.trials).space.kinds == KINDS
+    assert StudyView.of(study).model().space.kinds == KINDS
     assert all(params["recipe"]["z"] <= 0.8 and ("order" in params) == (params["opt"] == "adam") for params in seen)
     changed = SPACE.changed(parameters={**SPACE.parameters, "order": Permutation(["a", "b", "c"])})
     with pytest.raises(ValueError, match="has another space: there 'order' is"):
@@ -101,7 +101,7 @@ def test_a_run_stores_ordinary_parameters_and_resumes(tmp_path: Path) -> None:
 
 def test_the_model_of_a_study_knows_its_kinds_and_reports_it(tmp_path: Path) -> None:
     study = lazybo.optimize(objective, SPACE, n_trials=10, seed=0)
-    model = model_of(study, study.trials)
+    model = StudyView.of(study).model()
     assert model.space.kinds == KINDS
     assert model.space.conditions == SPACE.conditions
     assert set(lazybo.importances(study)) == set(PARAMETERS)
@@ -117,7 +117,7 @@ def test_suggest_works_with_any_sampler(sampler: optuna.samplers.BaseSampler) ->
     kinds = {name: KINDS[name] for name in ("order", "recipe")}
     order = lazybo.suggest(study.best_trial, "order", KINDS["order"])
     assert sorted(order) == ["a", "b", "c", "d"]
-    assert model_of(study, study.trials).space.kinds == kinds
+    assert StudyView.of(study).model().space.kinds == kinds
     if isinstance(sampler, lazybo.LazySampler):
         model = sampler.model(study)
         assert model is not None

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lazybo import LazySampler
 from lazybo.study.attributes import SECONDS_KEY
 from lazybo.study.model import model_of
-from lazybo.study.trial import LEAST_SECONDS, cost_of, seconds_of
+from lazybo.study.trial import LEAST_SECONDS, TrialView
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
@@ -73,16 +73,16 @@ def test_a_second_sampler_continues_with_the_same_suggestion() -> None:
 
 
 def test_what_a_trial_cost() -> None:
-    assert seconds_of(finished(0.1, 7.0)) == 7.0
-    assert seconds_of(finished(0.1, 7.0, system_attrs={SECONDS_KEY: 2.5})) == 2.5
-    assert seconds_of(finished(0.1, -7.0)) == 0.0, "clocks are set back"
-    assert cost_of(finished(0.1, 0.0), "seconds") == LEAST_SECONDS
-    assert cost_of(finished(0.1, 7.0, state=TrialState.PRUNED), "seconds") is None
-    assert cost_of(finished(0.1, 7.0, state=TrialState.FAIL, value=None), "seconds") == 7.0
+    assert TrialView(finished(0.1, 7.0)).seconds == 7.0
+    assert TrialView(finished(0.1, 7.0, system_attrs={SECONDS_KEY: 2.5})).seconds == 2.5
+    assert TrialView(finished(0.1, -7.0)).seconds == 0.0, "clocks are set back"
+    assert TrialView(finished(0.1, 0.0)).cost("seconds") == LEAST_SECONDS
+    assert TrialView(finished(0.1, 7.0, state=TrialState.PRUNED)).cost("seconds") is None
+    assert TrialView(finished(0.1, 7.0, state=TrialState.FAIL, value=None)).cost("seconds") == 7.0
     for metric, cost in ((3, 3.0), (0, None), (-1.0, None), ("3", None), (True, None), (None, None)):
-        assert cost_of(finished(0.1, 7.0, user_attrs={"m": metric}), "m") == cost
+        assert TrialView(finished(0.1, 7.0, user_attrs={"m": metric})).cost("m") == cost
     running = study_trial()
-    assert seconds_of(running) is None
+    assert TrialView(running).seconds is None
 
 
 def study_trial() -> FrozenTrial:

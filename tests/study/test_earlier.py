@@ -11,8 +11,8 @@ from optuna.distributions import FloatDistribution
 from typer.testing import CliRunner
 
 import lazybo
-from lazybo.study import model_of
-from lazybo.study.definition import read_earlier
+from lazybo.study import StudyView
+from lazybo.study.definition import Definition
 from tests.cli.command import app
 
 SPACE = {"x": (0.0, 1.0), "y": (0.0, 1.0)}
@@ -38,12 +38,12 @@ def test_studies_are_read_by_name(tmp_path: Path) -> None:
     study = old_study(storage=url, count=4)
     (tmp_path / "table.csv").write_text("x,y,value,state\n0.5,0.5,3,COMPLETE\n0.1,0.2,,FAIL\n0.3,0.1,5,RUNNING\n")
     names = [f"old@{url}", f"old@{tmp_path}/old.db", study]
-    found = read_earlier([*names, str(tmp_path / "table.csv"), [({"x": 1.0}, 2.0)]], ["minimize"])
+    found = Definition().earlier([*names, str(tmp_path / "table.csv"), [({"x": 1.0}, 2.0)]])
     assert found[0] == found[1] == found[2]
     assert len(found[0].values) == 4
     assert found[3].configurations[0]["x"] == 0.5
     assert found[3].values == ((3.0,),)
-    assert read_earlier(["old"], ["minimize"], tmp_path / "old.db") == found[:1]
+    assert Definition().earlier(["old"], tmp_path / "old.db") == found[:1]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_reports_and_resumed_runs_need_no_other_storage(tmp_path: Path) -> None:
     assert [trial.params for trial in study.trials] == [trial.params for trial in whole.trials]
     (tmp_path / "old.db").unlink()
     loaded = optuna.load_study(study_name=study.study_name, storage=f"sqlite:///{tmp_path}/new.db")
-    (relation,) = model_of(loaded, loaded.trials).optimizer.model.related()
+    (relation,) = StudyView.of(loaded).model().optimizer.model.related()
     assert relation.name == "old"
     assert relation.results == 30
     assert relation.share > 0.5

@@ -39,7 +39,7 @@ def test_trials_are_given_until_they_are_settled() -> None:
     assert take(feed, [done, runs, done, waits, *[done] * 51]) == [1, 3, 54]
     assert take(feed, [done, TrialState.FAIL, done, runs, *[done] * 51]) == [1, 3]
     assert take(feed, [done] * 55) == [3]
-    assert feed.settled == 55
+    assert len(feed) == 55
 
 
 def test_a_finished_trial_that_was_not_settled_is_given_again() -> None:

@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
 from lazybo import optimize, repair_storage
 from lazybo.study.journal import Journal, gathered, open_journal
-from lazybo.study.store import Store, open_storage
+from lazybo.study.store import Store
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1)}
 
@@ -125,7 +125,7 @@ def test_a_damaged_line_that_began_a_trial_does_not_shift_the_others(tmp_path: P
     first = next(i for i, line in enumerate(lines) if line.startswith(b'{"op_code":4'))
     lines[first] = lines[first][:60].replace(b"{", b"#") + lines[first][60:]
     path.write_bytes(b"".join(lines))
-    assert values_of(open_storage(path))[1:] == before[1:]
+    assert values_of(Store.open(path))[1:] == before[1:]
     assert values(path)[1:] == before[1:]
     assert len(optimize(lambda p: p["x"], SPACE, n_trials=5, storage=path).trials) == 5
 
@@ -136,7 +136,7 @@ def values_of(storage: BaseStorage) -> list[float | None]:
 
 def test_a_line_that_is_damaged_while_a_process_reads_costs_that_line(tmp_path: Path) -> None:
     path = journal(tmp_path / "j")
-    storage = open_storage(path)
+    storage = Store.open(path)
     with path.open("ab") as file:
         file.write(b"these are notes\n")
     study = optuna.load_study(storage=plain(path), study_name="lazybo")
@@ -151,9 +151,9 @@ SUSPENDED = """
 import os, signal, sys
 import optuna
 from lazybo.study import journal
-from lazybo.study.store import open_storage
+from lazybo.study.store import Store
 path, name = sys.argv[1:]
-study = optuna.load_study(study_name="lazybo", storage=open_storage(path))
+study = optuna.load_study(study_name="lazybo", storage=Store.open(path))
 trial = study.ask()
 whole = getattr(os, name)
 def stopped(file, *arguments, **options):
@@ -185,7 +185,7 @@ def test_a_suspended_writer_overwrites_nothing(name: str, torn: bool, tmp_path: 
         os.kill(process.pid, signal.SIGCONT)
         assert process.wait(60) == 0, process.stderr and process.stderr.read()
     expected = [0.0, 1.0, 2.0, 3.0]
-    for storage in (plain(path), open_storage(path)):
+    for storage in (plain(path), Store.open(path)):
         found = optuna.load_study(study_name="lazybo", storage=storage)
         assert [trial.value for trial in found.trials][4:] == expected
         assert found.trials[3].value == 7.0
@@ -217,8 +217,8 @@ def test_what_was_begun_under_a_lock_that_was_taken_over_is_begun_again(tmp_path
 def test_the_path_of_a_journal_opens_it(tmp_path: Path) -> None:
     path = journal(tmp_path / "j")
     assert len(optimize(lambda p: p["x"], SPACE, n_trials=4, storage=path).trials) == 4
-    assert isinstance(open_storage(str(path)), Journal)
-    assert isinstance(pickle.loads(pickle.dumps(open_storage(path))), Journal)
+    assert isinstance(Store.open(str(path)), Journal)
+    assert isinstance(pickle.loads(pickle.dumps(Store.open(path))), Journal)
 
 
 def test_writers_of_several_threads_and_storages_take_turns(tmp_path: Path) -> None:

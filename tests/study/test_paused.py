@@ -12,7 +12,7 @@ from lazybo import Optimizer, Space
 from lazybo.study.attributes import ATTEMPTS_KEY, PAUSE_KEY, PAUSED_KEY
 from lazybo.study.model import StudyModel
 from lazybo.study.training_curves import TrainingCurves
-from lazybo.study.trial import ended_at, is_paused, paused_step
+from lazybo.study.trial import TrialView
 
 SPACE = {"x": FloatDistribution(0.0, 1.0)}
 LAST = 9
@@ -49,11 +49,11 @@ def curves_of(*trials: FrozenTrial) -> TrainingCurves:
 
 
 def test_a_trial_is_paused_while_it_waits() -> None:
-    assert is_paused(paused(0, 0.5))
-    assert not is_paused(trial_of(0, 0.5, 3, TrialState.RUNNING))
+    assert TrialView(paused(0, 0.5)).is_paused
+    assert not TrialView(trial_of(0, 0.5, 3, TrialState.RUNNING)).is_paused
     queued = paused(0, 0.5)
     queued.user_attrs = {PAUSED_KEY: None}
-    assert not is_paused(queued)
+    assert not TrialView(queued).is_paused
 
 
 def test_a_paused_curve_is_known_until_its_trial_runs_again() -> None:
@@ -156,7 +156,7 @@ def test_a_model_that_reads_a_study_later_is_one_that_saw_all_of_it_happen() -> 
     live = StudyModel(Optimizer(SPACE, seed=0))
     for trial in (first, finished[0], second, *finished[1:]):
         live.announce(trial.number, trial.params)
-        live.hold(trial) if is_paused(trial) else live.settle(trial)
+        live.hold(trial) if TrialView(trial).is_paused else live.settle(trial)
         live.tell_forecasts()
     live.announce(0, {"x": 0.2})
     live.hold(again)
@@ -170,16 +170,16 @@ def test_a_model_that_reads_a_study_later_is_one_that_saw_all_of_it_happen() -> 
         model.hold(paused_at(2, 0.3, 5, 7.0))
     assert live.curves.basis == later.curves.basis
     assert live.propose(5) == later.propose(5)
-    assert live.learned() == later.learned()
+    assert live.memory.learned() == later.memory.learned()
     assert [row["params_x"] for row in later.optimizer.records()] == [0.2, 0.9, 0.3, 0.5, 0.7]
 
 
 def test_the_last_pause_is_known_while_a_training_runs_again() -> None:
     trial = paused_at(0, 0.5, 4, 7.0)
-    assert (paused_step(trial), ended_at(trial)) == (4, 7.0)
+    assert (TrialView(trial).handling.paused_step, TrialView(trial).handling.ended_at) == (4, 7.0)
     trial.state, trial.user_attrs = TrialState.RUNNING, {PAUSED_KEY: None}
-    assert (paused_step(trial), ended_at(trial)) == (4, math.inf)
-    assert paused_step(paused(0, 0.5, 3)) == 3, "an earlier version has not recorded it"
+    assert (TrialView(trial).handling.paused_step, TrialView(trial).handling.ended_at) == (4, math.inf)
+    assert TrialView(paused(0, 0.5, 3)).handling.paused_step == 3, "an earlier version has not recorded it"
     for damaged in (None, 3, [-1, 0.0], ["4", 1.0], [4, math.nan]):
         trial.system_attrs = {PAUSE_KEY: damaged}
-        assert paused_step(trial) == 0
+        assert TrialView(trial).handling.paused_step == 0

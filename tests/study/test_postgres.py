@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 import lazybo
 from lazybo.study.databases import database_of
-from lazybo.study.store import Store, open_storage
+from lazybo.study.store import Store
 from tests import postgres
 
 pytestmark = pytest.mark.extra
@@ -45,14 +45,14 @@ def test_urls_of_postgresql_may_be_short(url: str) -> None:
 
 def test_a_silent_network_is_noticed_on_both_sides(url: str) -> None:
     """The server kept the locks of a driver whose host was gone, and the other drivers waited for hours."""
-    database = database_of(open_storage(url))
+    database = database_of(Store.open(url))
     assert database is not None
     with database.engine.connect() as connection:
         shown = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one()
         parameters = connection.connection.dbapi_connection.info.get_parameters()  # type: ignore[union-attr]
     assert shown == "30s"
     assert (parameters["tcp_user_timeout"], parameters["connect_timeout"]) == ("15000", "10")
-    given = database_of(open_storage(f"{url}?connect_timeout=3"))
+    given = database_of(Store.open(f"{url}?connect_timeout=3"))
     assert given is not None
     with given.engine.connect() as connection:
         assert connection.connection.dbapi_connection.info.get_parameters()["connect_timeout"] == "3"  # type: ignore[union-attr]
@@ -64,7 +64,7 @@ def test_a_connection_that_is_lost_while_trials_are_read_costs_no_run(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Optuna went on with the lost connection, and its error did not look as if trying again could help."""
-    storage = open_storage(url)
+    storage = Store.open(url)
     study = optuna.create_study(storage=storage)
     for _ in range(2):
         study.ask()

@@ -24,7 +24,7 @@ from lazybo.study.attributes import SEEN_KEY
 from lazybo.study.journal import open_journal
 from lazybo.study.replaying import Replayed, replay
 from lazybo.study.seen import Opening, Seen, read_seen
-from lazybo.study.store import open_storage
+from lazybo.study.store import Store
 from tests.cli.command import app
 from tests.spaces import Problem, spaces
 
@@ -223,7 +223,7 @@ def test_another_version_may_suggest_something_else_and_says_so(tmp_path: Path) 
 
 def test_studies_of_the_first_release_say_what_is_missing(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).parents[1] / "data" / "0.1" / "studies.db", tmp_path)
-    storage = open_storage(tmp_path / "studies.db")
+    storage = Store.open(tmp_path / "studies.db")
     for summary in storage.get_all_studies():
         found = list(replay(optuna.load_study(study_name=summary.study_name, storage=storage)))
         assert found

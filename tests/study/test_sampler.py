@@ -23,10 +23,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import Condition
 from lazybo.study.attributes import SUGGESTION_KEY
+from lazybo.study.definition import infer_space
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
 from lazybo.study.store import Store
-from lazybo.study.trial import infer_space
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -21,23 +21,23 @@ from optuna.trial import TrialState
 
 from lazybo import Condition, Space, optimize, recommend, repair_storage, write_report
 from lazybo.study.databases import database_of, file_of, name_of, read_trials
-from lazybo.study.definition import Definition, open_study
-from lazybo.study.store import Store, database_url, has_studies, open_storage
+from lazybo.study.definition import Definition
+from lazybo.study.store import Store, database_url, has_studies
 
 SPACE: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "k": CategoricalDistribution(["a", "b"])}
 
 
 def test_a_path_is_an_sqlite_file_a_url_is_a_url_and_none_is_memory(tmp_path: Path) -> None:
     for storage in (tmp_path / "a.db", str(tmp_path / "a.db"), f"sqlite:///{tmp_path}/a.db"):
-        opened = open_storage(storage)
+        opened = Store.open(storage)
         assert database_of(opened).url == f"sqlite:///{tmp_path}/a.db"  # type: ignore[union-attr]
-    assert isinstance(open_storage(None), InMemoryStorage)
+    assert isinstance(Store.open(None), InMemoryStorage)
     own = RDBStorage(f"sqlite:///{tmp_path}/b.db")
-    assert database_of(open_storage(own)) is own
+    assert database_of(Store.open(own)) is own
 
 
 def test_an_sqlite_file_is_as_durable_as_optunas(tmp_path: Path) -> None:
-    engine = database_of(open_storage(tmp_path / "a.db")).engine  # type: ignore[union-attr]
+    engine = database_of(Store.open(tmp_path / "a.db")).engine  # type: ignore[union-attr]
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
@@ -53,11 +53,11 @@ def test_what_is_no_storage_is_refused_and_left_alone(tmp_path: Path) -> None:
         ("nosuchdb://user:secret@host/x", "cannot be opened"),
     ]:
         with pytest.raises(ValueError, match=message) as error:
-            open_storage(storage)
+            Store.open(storage)
         assert "secret" not in str(error.value)
     assert text.read_text().startswith("these are my notes")
     with pytest.raises(TypeError, match="must be a path"):
-        open_storage(3)  # type: ignore[arg-type]
+        Store.open(3)  # type: ignore[arg-type]
 
 
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_storage_whose_creation_was_killed_is_opened(tmp_path: Path) -> None:
             for table in tables[:count]:
                 part.execute(table)
         part.close()
-        assert open_storage(tmp_path / f"{count}.db").get_all_studies() == []
+        assert Store.open(tmp_path / f"{count}.db").get_all_studies() == []
 
 
 def test_a_file_whose_writer_was_killed_in_a_transaction_is_opened(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ os.kill(os.getpid(), 9)
 
 
 def test_the_seed_of_the_first_run_is_the_seed_of_the_study(tmp_path: Path) -> None:
-    storage = open_storage(tmp_path / "s.db")
-    _, seed = open_study(storage, None, Definition(), Space(SPACE), None)
-    assert open_study(storage, None, Definition(), Space(SPACE), None)[1] == seed
-    assert open_study(storage, None, Definition(), Space(SPACE), 7)[1] == 7
+    storage = Store.open(tmp_path / "s.db")
+    _, seed = Definition().open(storage, None, Space(SPACE), None)
+    assert Definition().open(storage, None, Space(SPACE), None)[1] == seed
+    assert Definition().open(storage, None, Space(SPACE), 7)[1] == 7
 
 
 @pytest.mark.parametrize(
@@ -122,24 +122,24 @@ def test_the_seed_of_the_first_run_is_the_seed_of_the_study(tmp_path: Path) -> N
 def test_another_space_is_refused(
     space: dict[str, BaseDistribution], conditions: dict[str, Condition], message: str, tmp_path: Path
 ) -> None:
-    storage = open_storage(tmp_path / "s.db")
-    open_study(storage, "s", Definition(), Space(SPACE), 1)
+    storage = Store.open(tmp_path / "s.db")
+    Definition().open(storage, "s", Space(SPACE), 1)
     with pytest.raises(ValueError, match=f"{message}.*another study_name"):
-        open_study(storage, "s", Definition(), Space(space, conditions=conditions), 1)
+        Definition().open(storage, "s", Space(space, conditions=conditions), 1)
 
 
 def test_another_direction_is_refused(tmp_path: Path) -> None:
-    storage = open_storage(tmp_path / "s.db")
-    open_study(storage, "s", Definition(), Space(SPACE), 1)
+    storage = Store.open(tmp_path / "s.db")
+    Definition().open(storage, "s", Space(SPACE), 1)
     with pytest.raises(ValueError, match="direction 'minimize', not 'maximize'"):
-        open_study(storage, "s", Definition(("maximize",)), Space(SPACE), 1)
+        Definition(("maximize",)).open(storage, "s", Space(SPACE), 1)
     optuna.create_study(storage=storage, study_name="two", directions=["minimize", "minimize"])
     with pytest.raises(ValueError, match="2 objectives"):
-        open_study(storage, "two", Definition(), Space(SPACE), 1)
+        Definition().open(storage, "two", Space(SPACE), 1)
 
 
 def test_a_study_of_plain_optuna_is_continued_if_its_space_is_the_same(tmp_path: Path) -> None:
-    storage = open_storage(tmp_path / "s.db")
+    storage = Store.open(tmp_path / "s.db")
     plain = optuna.create_study(storage=storage, study_name="s")
     plain.optimize(lambda t: t.suggest_float("x", 0, 1) + (t.suggest_categorical("k", ["a", "b"]) == "a"), n_trials=8)
     study = optimize(lambda p: p["x"] + (p["k"] == "a"), SPACE, n_trials=20, storage=storage, study_name="s", seed=0)
@@ -204,14 +204,14 @@ def test_the_command_shows_a_study_that_was_damaged_and_says_what_it_did(tmp_pat
 @pytest.mark.parametrize("name", ["a?b.db", "a#b.db", "a%20b.db", "100%.db", "a b+c@d:e.db", "a{b}.db", "é&x=1;.db"])
 def test_a_file_is_written_under_exactly_its_name(name: str, tmp_path: Path) -> None:
     for _ in range(2):
-        storage = open_storage(tmp_path / name)
-        study, _ = open_study(storage, "s", Definition(), Space(SPACE), 1)
+        storage = Store.open(tmp_path / name)
+        study, _ = Definition().open(storage, "s", Space(SPACE), 1)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with sqlite3.connect(tmp_path / name) as connection:
         assert connection.execute("SELECT study_name FROM studies").fetchall() == [("s",)]
     connection.close()
     study.tell(study.ask(), 1.0)
-    assert len(optuna.load_study(storage=open_storage(str(tmp_path / name)), study_name="s").trials) == 1
+    assert len(optuna.load_study(storage=Store.open(str(tmp_path / name)), study_name="s").trials) == 1
     assert file_of(storage) == tmp_path / name
     assert name_of(storage) == str(tmp_path / name)
 
@@ -267,7 +267,7 @@ def test_an_unknown_database_is_refused_with_what_to_write() -> None:
     with pytest.raises(
         ValueError, match=r"'nothing://h/d' cannot be opened: .*; write sqlite:///FILE, postgresql\+psyc"
     ):
-        open_storage("nothing://h/d")
+        Store.open("nothing://h/d")
 
 
 # ------------------------------------------------------------------ reading at once
@@ -334,8 +334,8 @@ def test_a_database_that_is_read_only_is_read_but_not_written(tmp_path: Path) ->
 WITHOUT_PRIVILEGE = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 READ_BUT_NOT_WRITE = """
 import sys, optuna, lazybo
-from lazybo.study.store import open_storage
-study = optuna.load_study(study_name=None, storage=open_storage(sys.argv[1]))
+from lazybo.study.store import Store
+study = optuna.load_study(study_name=None, storage=Store.open(sys.argv[1]))
 print(lazybo.recommend(study).number)
 lazybo.optimize(lambda params: params["x"] ** 2, study.trials[0].distributions, n_trials=8, seed=0, storage=sys.argv[1])
 """

@@ -7,8 +7,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import Condition, Optimizer, Space
+from lazybo.study.definition import infer_space
 from lazybo.study.model import StudyModel
-from lazybo.study.trial import infer_space
 
 SPACE: dict[str, BaseDistribution] = {
     "model": CategoricalDistribution(["forest", "svm"]),

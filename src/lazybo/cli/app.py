@@ -34,7 +34,7 @@ from lazybo.cli.tune import run_plan
 from lazybo.core import codec, texts
 from lazybo.report import facts_of, figures_of, table_of, write_report
 from lazybo.space import Cells
-from lazybo.study import Store, options_of, paused_trials
+from lazybo.study import StudyView
 from lazybo.study import replay as replay_study
 from lazybo.study import resume as resume_trials
 
@@ -134,7 +134,7 @@ def tune(
         plan = make_plan(settings_of(words or (), from_flags(given, ctx.obj)))
     study, code = run_plan(plan, force=force, progress=not quiet)
     facts = facts_of(study)
-    code = code or (0 if facts.feasible else console.FAILED)
+    code = code or (0 if facts.view.feasible else console.FAILED)
     if as_json:
         console.print_json(summary.result(facts))
     else:
@@ -191,13 +191,15 @@ def best(
         if facts.several and (command or recommended):
             flag = "--command" if command else "--recommended"
             raise ValueError(f"{flag} needs one best trial, but the study {facts.name!r} has several objectives")
-        if not facts.best:
+        if not facts.view.front:
             console.fail(facts.nothing_best, console.FAILED)
         if facts.several:
             console.print_json(summary.front_records(facts)) if as_json else summary.print_front(facts)
             return
         advice = facts.advise() if recommended else None
-        record = summary.recommended_trial(facts, advice) if advice else summary.trial_record(facts, facts.best[0])
+        record = (
+            summary.recommended_trial(facts, advice) if advice else summary.trial_record(facts, facts.view.front[0])
+        )
         if advice is None and (as_json or not command):
             advice = facts.advice
         if command and record["command"] is None:
@@ -226,7 +228,7 @@ def resume(
     with console.exit_on_bad_input():
         found = find(*where).study()
         if bool(numbers) == everything:
-            paused = ", ".join(str(trial.number) for trial in paused_trials(found)) or "none"
+            paused = ", ".join(str(trial.number) for trial in StudyView.of(found).paused) or "none"
             raise ValueError(f"give --trial NUMBER or --all; paused trials: {paused}")
         resume_trials(found, *(numbers or ()))
     console.say("run the same lazybo tune again to continue them")
@@ -354,7 +356,7 @@ def replay(where: Where, as_json: JsonFlag = False) -> None:
     """Make every suggestion of a study again, from the study alone, and compare them bit for bit."""
     with console.exit_on_bad_input():
         found = find(*where).study()
-        _, space = options_of(found, Store(found).trials())
+        _, space = StudyView.of(found).options()
         replayed = list(replay_study(found, with_stored_requirement(space, found).feasible))
     summary.print_replay(replayed, as_json=as_json)
     if any(each.differs for each in replayed):

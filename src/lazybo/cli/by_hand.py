@@ -52,21 +52,7 @@ from lazybo.report import facts_of
 from lazybo.run import ByHand, Goals, Measurement, RunPlan
 from lazybo.search import Optimizer, Options
 from lazybo.space import Cells, Space
-from lazybo.study import (
-    DEFAULT_NAME,
-    REMEDY,
-    RUN_KEY,
-    SECONDS,
-    Entry,
-    Store,
-    directions_of,
-    first_run,
-    keep_options,
-    of_study,
-    open_study,
-    options_of,
-    stored_options,
-)
+from lazybo.study import Definition, StudyView, TrialView
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000
@@ -216,24 +202,23 @@ def _step(
 def _open(storage: str, study: str | None) -> ByHand:
     """An existing study with the space, objectives, constraints and options that are stored with it."""
     found = find(storage, study).study()
-    trials = Store(found).trials()
-    if not stored_options(found, trials).options and not any(trial.params for trial in trials):
+    view = StudyView.of(found)
+    if not view.has_options and not view.has_parameters:
         raise ValueError(
             f"the parameters of the study {found.study_name!r} are not known: give them to lazybo ask with --float, "
             "--int or --choice, or in a TOML file"
         )
-    options, space = options_of(found, trials)
+    options, space = view.options()
     return ByHand(found, options, with_stored_requirement(space, found), _stored_goals(found, options.cost))
 
 
 def _stored_goals(study: Study, cost: str | None) -> Goals:
     """What a study optimises, as it is stored there."""
-    run = first_run(study.study_name, Store(study).attributes())
-    with codec.readable(of_study(RUN_KEY, study.study_name), REMEDY):
-        bounds = parse_constraints(run.constraints if run else ())
-    names, directions = study.metric_names, directions_of(study)
+    view = StudyView.of(study)
+    bounds = view.first_constraints(parse_constraints)
+    names, directions = study.metric_names, view.directions
     goals = Goals.of(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
-    return replace(goals, cost=None if cost == SECONDS else cost)
+    return replace(goals, cost=None if cost == checks.SECONDS else cost)
 
 
 def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -> ByHand:
@@ -258,12 +243,12 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
     space = space_in(settings)
     goals, place = goals_of(settings, is_program=False), settings["storage"]
-    _, options = Options(seed=0, **options_in(settings, goals, place, name or DEFAULT_NAME)).joined(space)
+    _, options = Options(seed=0, **options_in(settings, goals, place, name or Definition.DEFAULT_NAME)).joined(space)
     optimizer = Optimizer.with_options(space, goals.directions, options)
     initial = RunPlan.check_initial(settings.get("initial", []), space, optimizer)
     storage = open_checked(place)
     names = [found.study_name for found in storage.get_all_studies()]
-    name = name or (names[0] if len(names) == 1 else DEFAULT_NAME)
+    name = name or (names[0] if len(names) == 1 else Definition.DEFAULT_NAME)
     if name in names:
         there = load_study(study_name=name, storage=storage)
         if (ordered := in_stored_order(settings, there)) is not None:
@@ -271,13 +256,15 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
         goals, options = _completed_goals(goals, settings, there), _completed_options(options, space, there)
         space = space if settings["require"] else with_stored_requirement(space, there)
     try:
-        study, seed = open_study(storage, name, definition_of(goals), space, settings.get("seed"))
+        study, seed = definition_of(goals).open(storage, name, space, settings.get("seed"))
     except ValueError as error:
-        raise ValueError(str(error).replace(REMEDY, "give another name as STUDY")) from error
+        raise ValueError(str(error).replace(Definition.REMEDY, "give another name as STUDY")) from error
     options = replace(options, seed=seed)
-    keep_options(study, options, space, Store(study).trials())
+    StudyView.of(study).keep_options(options, space)
     keep_requirement(study, space.feasible)
-    by_hand = ByHand(study, options, space, replace(goals, cost=None if options.cost == SECONDS else options.cost))
+    by_hand = ByHand(
+        study, options, space, replace(goals, cost=None if options.cost == checks.SECONDS else options.cost)
+    )
     by_hand.enqueue(initial)
     return by_hand
 
@@ -292,11 +279,11 @@ def _completed_goals(goals: Goals, settings: Mapping[str, Any], study: Study) ->
 
 def _completed_options(given: Options, space: Space, study: Study) -> Options:
     """The options, completed by those of an existing study. Damaged ones are replaced."""
-    trials = Store(study).trials()
+    view = StudyView.of(study)
     try:
-        if not stored_options(study, trials).options:
+        if not view.has_options:
             return given
-        stored, _ = options_of(study, trials, space)
+        stored, _ = view.options(space)
     except codec.Advised as error:
         console.say(f"lazybo: {error}; the options of a new study are used")
         return given
@@ -306,7 +293,7 @@ def _completed_options(given: Options, space: Space, study: Study) -> Options:
 # ------------------------------------------------------------------------ print
 
 
-def _print_entries(by_hand: ByHand, entries: Sequence[Entry], storage: str, *, as_csv: bool, as_json: bool) -> None:
+def _print_entries(by_hand: ByHand, entries: Sequence[TrialView], storage: str, *, as_csv: bool, as_json: bool) -> None:
     if as_json:
         console.print_json([{"number": entry.number, "params": entry.params} for entry in entries])
         return
@@ -351,10 +338,10 @@ def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int |
     where = {UNUSED: f" (row{'s' * (len(unused) > 1)} {checks.shortened(unused)[1:-1]})"}
     done = ", ".join(f"{n} {kind}{where.get(kind, '')}" for kind, n in counts.items())
     parts = [f"trial {numbers[0]} {steps[0].kind}" if len(steps) == 1 and numbers[0] is not None else done]
-    if facts.best:
-        first = facts.best[0]
+    if facts.view.front:
+        first = facts.view.front[0]
         best = f"best {console.short(first.values[0])} (trial {first.number})"
-        parts.append(f"front of {len(facts.best)}" if facts.several else best)
+        parts.append(f"front of {len(facts.view.front)}" if facts.several else best)
     if pending:
         parts.append(f"pending: {', '.join(map(str, pending))}")
     console.line("; ".join(parts))

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from lazybo.run import ByHand, Goals, Measurement
 from lazybo.space import Cells
-from lazybo.study import Store, as_given
+from lazybo.study import StudyView, TrialView
 
 # Columns of `lazybo export` besides parameters, values and metrics.
 EXPORTED = ("number", "datetime_start", "datetime_complete", "duration", "feasible", "state", "reason", "repeat_of")
@@ -156,7 +156,7 @@ def params_from(texts: Sequence[str], by_hand: ByHand) -> dict[str, Any]:
 def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) -> Step:
     """Tell the pending trial with these parameters; if there is none, add an experiment that nobody asked for."""
     for entry in by_hand.pending():
-        if as_given(entry.params, by_hand.space.distributions) == dict(params):
+        if entry.given_in(by_hand.space) == dict(params):
             return Step("told", partial(by_hand.tell, entry.number, measured), entry.number)
     return Step("added", partial(by_hand.add, params, measured))
 
@@ -167,7 +167,7 @@ def step_for(by_hand: ByHand, params: Mapping[str, Any], measured: Measurement) 
 def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
     """What a table says that the study does not know yet. All of it is validated before anything is written."""
     rows = by_hand.space.cells.read(path, "the table", first=2)
-    table = _Table(by_hand, Store(by_hand.study).trials(), correct=correct)
+    table = _Table(by_hand, StudyView.of(by_hand.study).trials, correct=correct)
     if not rows:
         raise ValueError(f"{path.name} has no row below its heading; nothing is recorded")
     table.check_columns(next(iter(rows.values())), path.name)
@@ -183,7 +183,7 @@ def steps_of(path: Path, by_hand: ByHand, *, correct: bool) -> list[Step]:
 class _Table:
     """Matches the rows of a table with the trials of a study. Rows without a number use each trial once."""
 
-    def __init__(self, by_hand: ByHand, trials: Sequence[FrozenTrial], *, correct: bool) -> None:
+    def __init__(self, by_hand: ByHand, trials: Sequence[TrialView], *, correct: bool) -> None:
         self._by_hand, self._correct = by_hand, correct
         self._space, self._goals = by_hand.space, by_hand.goals
         self._left = list(trials)
@@ -251,8 +251,7 @@ class _Table:
             )
         self._numbers.add(number)
         trial = self._by_hand.trial(number)
-        if trial in self._left:
-            self._left.remove(trial)
+        self._left = [each for each in self._left if each.number != number]
         if not self._by_hand.agrees(trial, params):
             raise ValueError(
                 f"trial {number} has the parameters {trial.params}, not {dict(params)}; leave its number empty to "
@@ -265,16 +264,16 @@ class _Table:
         if self._by_hand.says(trial, measured):
             return _nothing("unchanged")
         if not self._correct:
-            there = FAILED if trial.values is None else trial.values
+            there = trial.values or FAILED
             raise ValueError(f"trial {number} was told already as {there}; give --correct to change it")
         return Step("corrected", partial(self._by_hand.correct, number, measured), number)
 
-    def _is_same(self, trial: FrozenTrial, params: Mapping[str, Any], measured: Measurement) -> bool:
+    def _is_same(self, trial: TrialView, params: Mapping[str, Any], measured: Measurement) -> bool:
         """Whether a trial has these parameters, and is pending or has these values."""
-        if as_given(trial.params, self._space.distributions) != params:
+        if trial.given_in(self._space) != params:
             return False
         was_told = self._by_hand.was_told(trial)
-        return trial.state == TrialState.RUNNING or (was_told and self._by_hand.says(trial, measured))
+        return trial.state == "running" or (was_told and self._by_hand.says(trial, measured))
 
     def _measured(self, cells: Mapping[str, Any]) -> Measurement | None:
         """What a row without its parameters has measured; None if it has no value yet."""

@@ -14,12 +14,12 @@ from optuna.study import Study
 
 from lazybo.cli.parameters import Requirement, examples, requirement_of, space_in
 from lazybo.cli.settings import DEFAULT_STORAGE, OBJECTIVE, check_texts
-from lazybo.core import Direction, codec
+from lazybo.core import Direction
 from lazybo.programs import Program, Reading
 from lazybo.run import Goals, Limits, RunPlan
 from lazybo.search import Optimizer
 from lazybo.space import Space
-from lazybo.study import DEFAULT_NAME, Definition, LazyPruner, LazySampler, Store, of_study, read_earlier
+from lazybo.study import Definition, LazyPruner, LazySampler, Store
 
 Settings = Mapping[str, Any]
 PRUNERS: dict[str, type[BasePruner]] = {
@@ -70,7 +70,7 @@ def make_plan(settings: Settings) -> Plan:
     space = space_in(settings)
     command = _command(settings)
     is_program = command is not None
-    storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or DEFAULT_NAME
+    storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or Definition.DEFAULT_NAME
     goals = goals_of(settings, is_program=is_program)
     output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
     program = None if command is None else _program(command, settings, goals, output, study)
@@ -192,8 +192,8 @@ def keep_requirement(study: Study, feasible: Callable[[dict[str, Any]], bool] | 
 
 def with_stored_requirement(space: Space, study: Study) -> Space:
     """The space with the expressions that must hold, as they are stored with a study."""
-    with codec.readable(of_study(REQUIRE_KEY, study.study_name), "set it to a list of strings such as ['a + b <= 1']"):
-        texts = check_texts("it", Store(study).attributes().get(REQUIRE_KEY) or [])
+    with Store(study).reading(REQUIRE_KEY, "set it to a list of strings such as ['a + b <= 1']") as stored:
+        texts = check_texts("it", stored or [])
         required = requirement_of(texts, space.distributions)
     return space.changed(feasible=required)
 
@@ -201,7 +201,7 @@ def with_stored_requirement(space: Space, study: Study) -> Space:
 def options_in(settings: Settings, goals: Goals, storage: str, study: str) -> dict[str, Any]:
     """The options of the model in the settings, without the seed; earlier studies are read."""
     given = {key: settings[key] for key in ("cost", "deterministic") if key in settings}
-    earlier = read_earlier(settings.get("earlier", []), goals.directions, storage, study, goals.names)
+    earlier = definition_of(goals).earlier(settings.get("earlier", []), storage, study)
     return {**given, "earlier": earlier}
 
 

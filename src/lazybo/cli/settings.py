@@ -25,7 +25,7 @@ from lazybo.core import checks, codec, texts
 from lazybo.programs import nearest
 from lazybo.run import Limits
 from lazybo.search import Options
-from lazybo.study import database_url, open_storage
+from lazybo.study import Store
 
 Command: TypeAlias = Callable[..., None]
 
@@ -470,9 +470,9 @@ def find(storage: str, study: str | None) -> Place:
 def open_checked(storage: str) -> BaseStorage:
     """Open a storage. An invalid URL raises a ValueError that says what is wrong with it."""
     if "://" not in storage:
-        return open_storage(storage)
-    scheme, _, place = database_url(storage).partition("://")
-    database = scheme.partition("+")[0]
+        return Store.open(storage)
+    scheme, _, place = storage.partition("://")
+    database = scheme.partition("+")[0].replace("postgresql", "postgres").replace("postgres", "postgresql")
     if database not in SCHEMES:
         raise ValueError(
             f"the storage {texts.without_password(storage)!r} begins with {scheme!r}{nearest(database, SCHEMES)}; "
@@ -484,7 +484,7 @@ def open_checked(storage: str) -> BaseStorage:
         # SQLAlchemy would take the text after the first @ as the host, and print it in messages.
         raise ValueError(f"the storage {texts.without_password(storage)!r} has a password with an @; write %40 for it")
     try:
-        return open_storage(storage)
+        return Store.open(storage)
     except ValueError as error:
         raise ValueError(_driver_error(texts.without_password(str(error)), database, scheme)) from error
 

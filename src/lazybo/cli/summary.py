@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.cli import console
 from lazybo.cli.plan import COMMAND_KEY, OBJECTIVE_KEY
@@ -17,7 +16,7 @@ from lazybo.core import texts
 from lazybo.programs import command_line
 from lazybo.report import Advice, Facts
 from lazybo.run import Limits
-from lazybo.study import REPEAT_KEY, Replayed, measured_constraints, metrics_of, structured, violates
+from lazybo.study import TrialView
 
 COLOURS = {
     "complete": "green",
@@ -38,17 +37,17 @@ Record = dict[str, Any]
 
 def overview(facts: Facts) -> Record:
     """A study in one line. The best value is None if there are several objectives; ``front`` counts the best trials."""
-    best = None if facts.several or not facts.best else facts.best[0].value
+    best = None if facts.several or not facts.view.front else facts.view.front[0].value
     return {
         "study": facts.name,
-        "direction": ", ".join(facts.directions),
-        "directions": facts.directions,
-        "objectives": facts.objectives,
+        "direction": ", ".join(facts.view.directions),
+        "directions": list(facts.view.directions),
+        "objectives": facts.view.objectives,
         "trials": facts.counts,
-        "constraints": facts.constraints,
-        "feasible": len(facts.feasible),
+        "constraints": facts.view.constraints,
+        "feasible": len(facts.view.feasible),
         "best": best,
-        "front": len(facts.best),
+        "front": len(facts.view.front),
         "last_activity": facts.span[1].isoformat(timespec="seconds") if facts.span else None,
     }
 
@@ -65,12 +64,12 @@ def best_and_front(facts: Facts) -> Record:
 
 def details(facts: Facts) -> Record:
     """Everything that `lazybo show` prints about one study. The model is used if there is one objective."""
-    study = facts.study
+    study = facts.view.study
     return {
         **overview(facts),
         **best_and_front(facts),
         **_model_record(facts),
-        "repeats": sum(REPEAT_KEY in trial.system_attrs for trial in facts.trials),
+        "repeats": sum(trial.repeat_of is not None for trial in facts.view.trials),
         "epochs": facts.epochs and asdict(facts.epochs),
         "failures": [
             {"reason": found.reason, "count": len(found.numbers), "last": found.numbers[-1], "output": found.output}
@@ -79,15 +78,15 @@ def details(facts: Facts) -> Record:
         "running": [
             {
                 "number": t.number,
-                "since": t.datetime_start and t.datetime_start.isoformat(sep=" ", timespec="seconds"),
+                "since": (since := t.frozen.datetime_start) and since.isoformat(sep=" ", timespec="seconds"),
                 "params": t.params,
-                **({"device": device} if (device := t.user_attrs.get("device")) else {}),
+                **({"device": device} if (device := t.own.get("device")) else {}),
             }
-            for t in facts.trials
-            if t.state == TrialState.RUNNING
+            for t in facts.view.trials
+            if t.state == "running"
         ],
-        "devices": dict(Counter(str(device) for t in facts.trials if (device := t.user_attrs.get("device")))),
-        "stopped": Limits.reason_of(study),
+        "devices": dict(Counter(str(device) for t in facts.view.trials if (device := t.own.get("device")))),
+        "stopped": Limits.reason_of(facts.view.study),
         "command": study.user_attrs.get(COMMAND_KEY),
         "objective": study.user_attrs.get(OBJECTIVE_KEY),
     }
@@ -120,46 +119,46 @@ def _model_record(facts: Facts) -> Record:
 
 def best_record(facts: Facts) -> Record | None:
     """The best trial; None if there are several objectives."""
-    return None if facts.several or not facts.best else trial_record(facts, facts.best[0])
+    return None if facts.several or not facts.view.front else trial_record(facts, facts.view.front[0])
 
 
 def front_records(facts: Facts) -> list[Record]:
     """The trials that no other dominates, sorted by the first objective; empty if there is one objective."""
     if not facts.several:
         return []
-    return [trial_record(facts, trial) for trial in sorted(facts.best, key=lambda trial: trial.values)]
+    return [trial_record(facts, trial) for trial in sorted(facts.view.front, key=lambda trial: trial.values)]
 
 
-def trial_record(facts: Facts, trial: FrozenTrial) -> Record:
+def trial_record(facts: Facts, trial: TrialView) -> Record:
     """A trial with its metrics and, for a program, its command line."""
-    measured = measured_constraints(trial)
-    values = dict(zip(facts.objectives, trial.values, strict=True))
+    measured = trial.constraints
+    values = dict(zip(facts.view.objectives, trial.values, strict=True))
     return {
         "study": facts.name,
         "number": trial.number,
         **({"values": values} if facts.several else {"value": trial.value}),
-        **({"constraints": measured, "feasible": not violates(measured)} if measured else {}),
+        **({"constraints": measured, "feasible": not trial.is_infeasible} if measured else {}),
         "params": trial.params,
-        **({"structures": structures} if (structures := _structures_of(facts.study, trial)) else {}),
-        "metrics": metrics_of(trial),
-        **({"device": device} if (device := trial.user_attrs.get("device")) else {}),
-        "output": trial.user_attrs.get("output"),
-        "command": _command_of(facts.study, trial),
+        **({"structures": structures} if (structures := _structures_of(facts, trial)) else {}),
+        "metrics": trial.metrics,
+        **({"device": device} if (device := trial.own.get("device")) else {}),
+        "output": trial.own.get("output"),
+        "command": _command_of(facts.view.study, trial),
     }
 
 
-def _structures_of(study: Study, trial: FrozenTrial) -> dict[str, str]:
+def _structures_of(facts: Facts, trial: TrialView) -> dict[str, str]:
     """The values of parameters with structure, which a trial has as several ordinary parameters, as text."""
-    stored = {name: (kind, kind.stored(name)) for name, kind in structured.kinds_of(study).items()}
+    stored = {name: (kind, kind.stored(name)) for name, kind in facts.view.kinds.items()}
     whole = {
         name: (kind, names) for name, (kind, names) in stored.items() if all(each in trial.params for each in names)
     }
     return {name: kind.text(kind.read([trial.params[each] for each in names])) for name, (kind, names) in whole.items()}
 
 
-def _command_of(study: Study, trial: FrozenTrial) -> list[str] | None:
+def _command_of(study: Study, trial: TrialView) -> list[str] | None:
     command = study.user_attrs.get(COMMAND_KEY)
-    return None if command is None else command_line(command, trial)
+    return None if command is None else command_line(command, trial.frozen)
 
 
 def recommended_record(advice: Advice | None) -> Record | None:
@@ -170,7 +169,7 @@ def recommended_record(advice: Advice | None) -> Record | None:
 def recommended_trial(facts: Facts, advice: Advice) -> Record:
     """The record of the recommended trial itself."""
     number = advice.recommendation.number
-    return trial_record(facts, next(trial for trial in facts.trials if trial.number == number))
+    return trial_record(facts, next(trial for trial in facts.view.trials if trial.number == number))
 
 
 # --------------------------------------------------------------------------------- for people
@@ -182,7 +181,7 @@ def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> Non
     if best is not None:
         print_best(best)
         print_advice(facts, facts.advice)
-    elif facts.best:
+    elif facts.view.front:
         print_front(facts)
     else:
         console.line(facts.nothing_best if counts["complete"] else "no trial has completed", style="yellow")
@@ -194,7 +193,7 @@ def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> Non
         console.line("fix the program and run the same command again: failures before the first value do not count")
 
 
-def print_replay(replayed: Sequence[Replayed], *, as_json: bool) -> None:
+def print_replay(replayed: Sequence[Any], *, as_json: bool) -> None:
     """Print how many suggestions are the same when they are made again, which differ, and what is missing for others.
 
     People get the first few of each kind, programs all of them.
@@ -301,7 +300,7 @@ def _print_ranges(facts: Facts) -> None:
 
 def _print_outlook(record: Record, facts: Facts) -> None:
     """Print which trials may be the best one, if that is open, and the expected gain of more trials."""
-    shares = facts.model.chances_shown(facts.best[0]) if facts.model else ""
+    shares = facts.model.chances_shown(facts.view.front[0]) if facts.model else ""
     if shares:
         console.line(f"probability of being the best (ties count for both): {shares}", soft_wrap=True)
     if record["repeats"]:
@@ -348,7 +347,7 @@ def print_best(best: Record, importances: Mapping[str, float] | None = None) -> 
 def print_front(facts: Facts) -> None:
     """Print the trials that no other dominates, as a table."""
     front = front_records(facts)
-    names = [f"{name} ({each})" for name, each in zip(facts.objectives, facts.directions, strict=True)]
+    names = [f"{name} ({each})" for name, each in zip(facts.view.objectives, facts.view.directions, strict=True)]
     params = list(dict.fromkeys(name for trial in front for name in trial["params"]))
     console.line(("front ", "bold"), f"{texts.counted(len(front), 'trial')} that no other dominates")
     rows: list[list[console.Cell]] = [

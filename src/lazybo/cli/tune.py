@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import math
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from optuna.study import Study, load_study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from lazybo.cli import console
 from lazybo.cli.plan import (
@@ -31,16 +30,7 @@ from lazybo.core import texts
 from lazybo.programs import why_no_value
 from lazybo.report import reason_of
 from lazybo.run import Goals, Limits, RunFailed, optimize
-from lazybo.study import (
-    REMEDY,
-    REPEAT_KEY,
-    Store,
-    is_paused,
-    measured_constraints,
-    names_of,
-    open_study,
-    violates,
-)
+from lazybo.study import Definition, Store, StudyView, TrialView
 
 # The length of a reason in a trial's line.
 REASON_LENGTH = 160
@@ -110,18 +100,18 @@ class FirstValue:
 
     def __init__(self, study: Study) -> None:
         self.missing: list[str] = []
-        self._known = any(_has_value(trial) for trial in Store(study).trials())
+        self._known = any(_has_value(trial) for trial in StudyView.of(study).trials)
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Check a trial that has ended."""
-        self._known = self._known or _has_value(trial)
+        self._known = self._known or _has_value(TrialView(trial))
         if not self._known and not self.missing and (why := why_no_value(trial)):
             self.missing = why
             study.stop()
 
 
-def _has_value(trial: FrozenTrial) -> bool:
-    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED) or bool(trial.intermediate_values)
+def _has_value(trial: TrialView) -> bool:
+    return trial.state in ("complete", "pruned") or bool(trial.reported)
 
 
 def _trials_with_failures(study: Study, n_trials: int | None) -> int | None:
@@ -131,8 +121,8 @@ def _trials_with_failures(study: Study, n_trials: int | None) -> int | None:
     """
     if n_trials is None:
         return None
-    before = itertools.takewhile(lambda trial: not _has_value(trial), Store(study).trials())
-    return n_trials + sum(trial.state == TrialState.FAIL for trial in before)
+    before = itertools.takewhile(lambda trial: not _has_value(trial), StudyView.of(study).trials)
+    return n_trials + sum(trial.has_failed for trial in before)
 
 
 def _explain(error: Exception, *, begun: bool) -> NoReturn:
@@ -191,9 +181,9 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
     if not is_new and not force:
         _check_same_command(load_study(study_name=plan.study, storage=storage), about)
     try:
-        study, _ = open_study(storage, plan.study, definition_of(plan.goals), plan.space, plan.settings.get("seed"))
+        study, _ = definition_of(plan.goals).open(storage, plan.study, plan.space, plan.settings.get("seed"))
     except ValueError as error:
-        raise ValueError(str(error).replace(REMEDY, "give another --study")) from error
+        raise ValueError(str(error).replace(Definition.REMEDY, "give another --study")) from error
     for key, what in about.items():
         study.set_user_attr(key, what)
     keep_requirement(study, plan.space.feasible)
@@ -213,7 +203,7 @@ def _about(plan: Plan) -> dict[str, Any]:
 
 def _check_same_command(study: Study, about: dict[str, Any]) -> None:
     """Reject a study of another command. If it has no value yet, the command may change: it never worked."""
-    if not any(_has_value(trial) or trial.state == TrialState.RUNNING for trial in Store(study).trials()):
+    if not any(_has_value(trial) or trial.state == "running" for trial in StudyView.of(study).trials):
         return
     kept, name = study.user_attrs, study.study_name
     remedy = "Give another --study, or --force if the values of both can be compared"
@@ -280,13 +270,13 @@ class LogLines:
     """A callback that prints how each trial ended and the best value. A repeated reason is shortened."""
 
     def __init__(self, study: Study, goals: Goals, *, only_failures: bool) -> None:
-        self._names = names_of(study)
-        self._tally = goals.tally()
+        view = StudyView.of(study)
+        self._names, self._tally = view.objectives, goals.tally()
         self._only_failures = only_failures
-        self._best: FrozenTrial | None = None
+        self._best: TrialView | None = None
         self._failed = 0
         self._reasons: dict[str, int] = {}
-        for trial in Store(study).trials():
+        for trial in view.trials:
             self._count(trial)
         self._before = _ends(study)
 
@@ -296,25 +286,26 @@ class LogLines:
 
     def __call__(self, _: Study, trial: FrozenTrial) -> None:
         """Print the line of a trial that has ended."""
-        self._count(trial)
-        if trial.state == TrialState.FAIL or not self._only_failures:
-            console.say(self.line(trial))
+        ended = TrialView(trial)
+        self._count(ended)
+        if ended.has_failed or not self._only_failures:
+            console.say(self.line(ended))
 
-    def line(self, trial: FrozenTrial) -> str:
+    def line(self, trial: TrialView) -> str:
         """For example ``trial 12  value 0.931  best 0.940 (trial 9)  3 failed``."""
         parts = [f"trial {trial.number}"]
-        if trial.state == TrialState.COMPLETE and trial.values:
+        if trial.state == "complete":
             parts += [f"{name} {value:.6g}" for name, value in zip(self._names, trial.values, strict=True)]
-            if violates(measured_constraints(trial)):
+            if trial.is_infeasible:
                 parts.append("infeasible")
-        elif trial.state == TrialState.PRUNED:
+        elif trial.state == "pruned":
             parts.append(f"pruned at step {trial.last_step}")
-        elif is_paused(trial):
+        elif trial.is_paused:
             parts.append(f"paused at step {trial.last_step}")
         else:
             parts.append(self._failure(trial))
-        if REPEAT_KEY in trial.system_attrs:
-            parts.append(f"repeat of trial {trial.system_attrs[REPEAT_KEY]}")
+        if trial.repeat_of is not None:
+            parts.append(f"repeat of trial {trial.repeat_of}")
         if self._best is not None:
             parts.append(f"best {self._best.value:.6g} (trial {self._best.number})")
         elif self._tally.front:
@@ -323,22 +314,22 @@ class LogLines:
             parts.append(f"{self._failed} failed")
         return "  ".join(parts)
 
-    def _failure(self, trial: FrozenTrial) -> str:
+    def _failure(self, trial: TrialView) -> str:
         reason = reason_of(trial)
         self._reasons[reason] = times = self._reasons.get(reason, 0) + 1
         short = texts.shortened(reason, REASON_LENGTH)
         return f"failed: {short}" if times == 1 else f"failed: {texts.shortened(reason, 40)} again ({times} times)"
 
-    def _count(self, trial: FrozenTrial) -> None:
+    def _count(self, trial: TrialView) -> None:
         """Count a trial; the best is the first of the best feasible ones."""
-        self._failed += trial.state == TrialState.FAIL
-        if trial.state != TrialState.COMPLETE or not all(map(math.isfinite, trial.values)):
+        self._failed += trial.has_failed
+        if not trial.is_complete:
             return
         before = self._tally.best
-        self._tally.count(trial.state, trial.values, feasible=not violates(measured_constraints(trial)))
+        self._tally.count(trial.frozen.state, trial.values, feasible=not trial.is_infeasible)
         if self._tally.best != before:
             self._best = trial
 
 
 def _ends(study: Study) -> int:
-    return sum(trial.state.is_finished() for trial in Store(study).trials())
+    return sum(trial.has_ended for trial in StudyView.of(study).trials)

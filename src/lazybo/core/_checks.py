@@ -22,6 +22,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 # NumPy's own seeds have 128 bits too. Every storage and JSON can hold them.
 MAX_SEED = 2**128 - 1
+# The largest count that every storage can hold.
+MAX_STORED = 2**31 - 1
+# The cost that is a time. It is measured and need not be returned.
+SECONDS = "seconds"
 OLDEST_OPTUNA = 5
 
 
@@ -213,3 +217,8 @@ def check_cost(cost: object) -> str | None:
     if cost is not None and not (isinstance(cost, str) and cost.strip()):
         raise ValueError(f"cost must be 'seconds' or the name of a metric, not {shortened(cost)}")
     return cost
+
+
+def is_cost(metric: object) -> bool:
+    """Whether a metric can be a cost: a positive finite number."""
+    return is_number(metric) and math.isfinite(number := as_number("cost", metric)) and number > 0.0

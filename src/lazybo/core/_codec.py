@@ -60,6 +60,15 @@ def as_object(plain: Any) -> dict[str, Any]:
     return dict(plain)
 
 
+def metric_at(metrics: Mapping[str, Any], name: str) -> Any:
+    """A metric by its name, or by a dotted path of names; None if there is none."""
+    if name in metrics:
+        return metrics[name]
+    head, dot, rest = name.partition(".")
+    inner = metrics.get(head)
+    return metric_at(inner, rest) if dot and isinstance(inner, Mapping) else None
+
+
 def to_plain(value: Any, otherwise: Callable[[Any], Any]) -> Any:
     """A choice of a parameter for JSON. A tuple becomes ``{"tuple": [...]}``, a list ``{"list": [...]}``.
 

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 from lazybo.core import checks, codec, texts
-from lazybo.study import metric_at
 
 # A longer line is not kept in memory and cannot be a value.
 MAX_LINE = 1 << 20
@@ -150,17 +149,17 @@ class Reading:
 
     def _value(self, parsed: Mapping[str, Any]) -> Value | None:
         if self.names:
-            found = [metric_at(parsed, name) for name in self.names]
+            found = [codec.metric_at(parsed, name) for name in self.names]
             return Value(float(found[0]), dict(parsed)) if all(map(_is_double, found)) else None
         key = self.key or VALUE
-        value = metric_at(parsed, key)
+        value = codec.metric_at(parsed, key)
         if not _is_double(value):
             return None
         # A metric called "value" would overwrite the value.
         return Value(float(value), {name: metric for name, metric in parsed.items() if name not in (key, VALUE)})
 
     def _step(self, parsed: Mapping[str, Any]) -> Step | None:
-        step, value = parsed[STEP], metric_at(parsed, self.key or VALUE)
+        step, value = parsed[STEP], codec.metric_at(parsed, self.key or VALUE)
         if self.names:
             return None  # a pruner cannot compare several objectives
         if not _is_double(step) or not _is_double(value) or not math.isfinite(step) or step < 0 or step != int(step):

@@ -35,7 +35,7 @@ from lazybo.core import codec, texts
 from lazybo.programs import placeholders
 from lazybo.programs.output import MAX_LINE, Last, Reading, Step, Value
 from lazybo.run import EvaluationFailed, Process, Trial
-from lazybo.study import failure_of
+from lazybo.study import TrialView
 
 # Seconds between SIGTERM and SIGKILL; a program with a checkpoint needs time to write it.
 GRACE, CHECKPOINT_GRACE = 5.0, 30.0
@@ -382,7 +382,7 @@ def _last_error(path: Path) -> tuple[str, Path]:
 
 def why_no_value(trial: FrozenTrial) -> list[str]:
     """If the program of a trial succeeded but gave no value: the last lines of its output, and what to do."""
-    failure, said = failure_of(trial), []
+    failure, said = TrialView(trial).failure, []
     if failure.get("kind") != NO_VALUE:
         return []
     for path in (Path(str(trial.user_attrs.get("output", ""))) / name for name in ("stdout", "stderr")):

@@ -12,24 +12,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 from optuna.study import Study
-from optuna.trial import FrozenTrial
 
 from lazybo.core import Array, codec, one_thread
 from lazybo.report import health, predictions, records
 from lazybo.report.good_ranges import Ranges, indifferent, ranges_of
 from lazybo.report.page_data import portable_model
 from lazybo.search import Contender, Optimizer, Predictor
-from lazybo.study import (
-    Store,
-    complete_trials,
-    constraints_of,
-    directions_of,
-    feasible_trials,
-    front_of,
-    model_of,
-    names_of,
-    point_of,
-)
+from lazybo.study import StudyView, TrialView
 
 T = TypeVar("T")
 
@@ -39,28 +28,21 @@ HORIZONS = (10, 50, 100)
 
 @dataclass(frozen=True)
 class Facts:
-    """A study without its model. ``counts`` has all states; ``best`` are the trials that no other dominates."""
+    """A study without its model. ``counts`` has all states."""
 
-    study: Study
-    trials: list[FrozenTrial]
-    objectives: list[str]
-    directions: list[str]
+    view: StudyView
     counts: dict[str, int]
-    complete: list[FrozenTrial]
-    feasible: set[int]
-    constraints: list[str]
-    best: list[FrozenTrial]
     span: tuple[datetime, datetime] | None
 
     @property
     def name(self) -> str:
         """The name of the study."""
-        return self.study.study_name
+        return self.view.name
 
     @property
     def several(self) -> bool:
         """Whether there are several objectives."""
-        return len(self.objectives) > 1
+        return len(self.view.objectives) > 1
 
     @property
     def nothing_best(self) -> str:
@@ -68,28 +50,28 @@ class Facts:
         of = f"no trial of the study {self.name!r}"
         if not self.counts["complete"]:
             return f"{of} has completed yet"
-        return f"{of} is feasible yet: none satisfies {', '.join(self.constraints)}"
+        return f"{of} is feasible yet: none satisfies {', '.join(self.view.constraints)}"
 
     @property
     def equal_values(self) -> list[health.Finding]:
         """The objectives whose values are all the same."""
-        named = self.objectives if self.several else [""]
-        found = [health.equal_values([t.values[j] for t in self.complete], name) for j, name in enumerate(named)]
+        named = self.view.objectives if self.several else [""]
+        found = [health.equal_values([t.values[j] for t in self.view.complete], name) for j, name in enumerate(named)]
         return [each for each in found if each is not None]
 
     @property
     def failures(self) -> list[records.Failures]:
         """Failed trials grouped by reason, the most frequent reason first."""
-        return records.failures(self.trials)
+        return records.failures(self.view.trials)
 
     @property
     def epochs(self) -> records.Epochs | None:
         """How many epochs were trained and saved; None if no trial has reported."""
-        return records.epochs(self.trials)
+        return records.epochs(self.view.trials)
 
     def advise(self) -> predictions.Advice:
         """The recommended trial and the best one. Raises a ValueError if there is no model, or several objectives."""
-        return predictions.advise(self.study)
+        return predictions.advise(self.view)
 
     @cached_property
     def advice(self) -> predictions.Advice | None:
@@ -113,21 +95,12 @@ class Facts:
 
 def facts_of(study: Study) -> Facts:
     """Count the trials of a study and find the best ones. No model is made."""
-    trials = Store(study).trials()
-    counts = Counter(map(records.state_of, trials))
-    moments = [m for t in trials for m in (t.datetime_start, t.datetime_complete) if m is not None]
-    return Facts(
-        study=study,
-        trials=trials,
-        objectives=names_of(study),
-        directions=list(directions_of(study)),
-        counts={state: counts[state] for state in (*records.STATES.values(), records.PAUSED)},
-        complete=complete_trials(trials),
-        feasible={trial.number for trial in feasible_trials(trials)},
-        constraints=constraints_of(trials),
-        best=front_of(study, trials),
-        span=(min(moments), max(moments)) if moments else None,
-    )
+    view = StudyView.of(study)
+    counts = Counter(map(records.counted_state, view.trials))
+    both = [(trial.frozen.datetime_start, trial.frozen.datetime_complete) for trial in view.trials]
+    moments = [moment for pair in both for moment in pair if moment is not None]
+    span = (min(moments), max(moments)) if moments else None
+    return Facts(view, {state: counts[state] for state in records.STATES}, span)
 
 
 @dataclass(frozen=True)
@@ -142,7 +115,7 @@ class ModelFacts:
     gains: dict[int, float]
     related: list[Any]
 
-    def chances_shown(self, best: FrozenTrial) -> str:
+    def chances_shown(self, best: TrialView) -> str:
         """Which trials may be the best one, in words; empty if only one may."""
         return predictions.chances_shown(self.contenders, best.number, best.params) if len(self.contenders) > 1 else ""
 
@@ -166,24 +139,24 @@ class NoModel:
 @one_thread()
 def model_facts_of(facts: Facts) -> ModelFacts | NoModel:
     """Ask the model of a study for everything that reports show, or say why there is no model."""
-    study, trials, single = facts.study, facts.trials, not facts.several
-    if not facts.complete:
+    view, single = facts.view, not facts.several
+    if not facts.view.complete:
         return NoModel("No trial has completed yet, so there is no model.")
-    if not any(trial.params for trial in trials):
+    if not view.has_parameters:
         return NoModel("The trials have no parameters, so there is no model.")
     try:
-        optimizer = model_of(study, trials).optimizer
+        optimizer = view.model().optimizer
         optimizer.learn()
-        predictors = [optimizer.model.predictor(j) for j in range(len(facts.objectives))]
+        predictors = [optimizer.model.predictor(j) for j in range(len(facts.view.objectives))]
     except ValueError as error:
         return NoModel(f"There is no model: {error}.", error if isinstance(error, codec.Advised) else None)
     gains = optimizer.model.gain_parts(HORIZONS).expected() if single and optimizer.planner.n_feasible else []
     return ModelFacts(
         optimizer,
         predictors,
-        importances=[predictions.importances(study, predictor) for predictor in predictors],
-        advice=unless_missing(lambda: predictions.advise(study, predictors[0])) if single else None,
-        contenders=predictions.contenders_of(trials, optimizer) if single else [],
+        importances=[predictions.importances(view.study, predictor) for predictor in predictors],
+        advice=unless_missing(lambda: predictions.advise(view, predictors[0])) if single else None,
+        contenders=predictions.contenders_of(view, optimizer) if single else [],
         gains=dict(zip(HORIZONS, gains, strict=False)),
         related=optimizer.model.related(),
     )
@@ -227,7 +200,7 @@ def content_of(study: Study, **limits: int) -> Content:
     portable, no_explorer = None, no_model
     if model is not None:
         try:
-            portable = portable_model(model.optimizer, facts.objectives, model.predictors, **limits)
+            portable = portable_model(model.optimizer, facts.view.objectives, model.predictors, **limits)
         except ValueError as error:
             no_explorer = f"There are no sliders: {error}."
     content = Content(
@@ -247,12 +220,12 @@ def findings_of(content: Content) -> list[health.Finding]:
     """What all checks have found, the most important first."""
     facts, model, counts = content.facts, content.model, content.facts.counts
     ended = sum(counts[state] for state in ("complete", "pruned", "failed"))
-    dim = len(model.optimizer.space.points.names) if model else len({name for t in facts.trials for name in t.params})
-    named = facts.objectives if facts.several else [""]
+    dim = len(model.optimizer.space.points.names) if model else len({n for t in facts.view.trials for n in t.params})
+    named = facts.view.objectives if facts.several else [""]
     found = [
-        health.few_trials(len(facts.complete), dim),
+        health.few_trials(len(facts.view.complete), dim),
         health.many_failures(counts["failed"], ended, facts.failures),
-        health.few_feasible(len(facts.feasible), len(facts.complete), facts.constraints),
+        health.few_feasible(len(facts.view.feasible), len(facts.view.complete), facts.view.constraints),
         *facts.equal_values,
     ]
     if model is not None:
@@ -274,5 +247,5 @@ def _best_points(facts: Facts, model: ModelFacts) -> Array:
     if model.advice is not None:
         known = {n: v for n, v in model.advice.recommendation.params.items() if n in space.distributions}
         return space.points.encode(known)[None]
-    best = [point_of(trial, space) for trial in facts.best]
+    best = [trial.point_in(space) for trial in facts.view.front]
     return np.array([point for point in best if point is not None]).reshape(-1, space.points.dim)

@@ -15,7 +15,7 @@ from optuna.study import Study
 from lazybo.core import codec, texts
 from lazybo.report import predictions, records
 from lazybo.report.facts import facts_of
-from lazybo.study import Store
+from lazybo.study import StudyView
 
 # The record of each figure, its drawing function in `plots`, and its title.
 FIGURES: dict[str, tuple[Callable[[Study], Any], str, str]] = {
@@ -86,11 +86,11 @@ def _kinds_of(kind: str, study: Study) -> list[str]:
 
 def _drawable(study: Study) -> list[str]:
     """The figures that show something of a study."""
-    trials = Store(study).trials()
-    reported = ["curves"] if any(trial.intermediate_values for trial in trials) else []
+    trials = StudyView.of(study).trials
+    reported = ["curves"] if any(trial.reported for trial in trials) else []
     if len(study.directions) > 1:
         return ["front", "time", *reported]
-    varies = any(not d.single() for trial in trials for d in trial.distributions.values())
+    varies = any(not d.single() for trial in trials for d in trial.frozen.distributions.values())
     return ["history", "time", *(["importances", "slices", "parallel"] if varies else []), *reported]
 
 

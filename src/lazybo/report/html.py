@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial
 
 import lazybo
 from lazybo.core import checks, codec, texts
@@ -27,6 +26,7 @@ from lazybo.report.health import Finding
 from lazybo.report.page_data import as_json, data_of, name_of
 from lazybo.report.records import Epochs, Failures
 from lazybo.search import Prediction, Recommendation
+from lazybo.study import TrialView
 
 # The files of the page, in this order.
 SCRIPTS = ("model.js", "charts.js", "explorer.js", "page.js")
@@ -100,7 +100,7 @@ def escaped(text: object) -> str:
 def _header(content: Content) -> str:
     """The name of the study, and what it is in one line."""
     facts = content.facts
-    goals = ", ".join(f"{d} {escaped(n)}" for n, d in zip(facts.objectives, facts.directions, strict=True))
+    goals = ", ".join(f"{d} {escaped(n)}" for n, d in zip(facts.view.objectives, facts.view.directions, strict=True))
     counts = ", ".join(f"{count} {state}" for state, count in facts.counts.items() if count) or "no trials"
     parts = [goals, counts]
     if facts.span is not None:
@@ -113,7 +113,7 @@ def _header(content: Content) -> str:
 def _sections(content: Content) -> str:
     """All sections that this study has."""
     facts, model = content.facts, content.model
-    complete = bool(facts.complete)
+    complete = bool(facts.view.complete)
     parts = [
         _section("health", "Health", _health(content.findings), "Possible problems of this study, and what to do."),
         _front(content) if facts.several and complete else "",
@@ -155,7 +155,7 @@ def _tiles(content: Content) -> str:
 
 
 def _best_tiles(content: Content) -> Iterable[tuple[str, str, str]]:
-    best, model = content.facts.best, content.model
+    best, model = content.facts.view.front, content.model
     if content.facts.several:
         yield "Best trade-offs", str(len(best)), f"{'trial' if len(best) == 1 else 'trials'} that no other dominates"
         return
@@ -237,7 +237,7 @@ def _comparison(columns: Sequence[tuple[str, Mapping[str, Any], str, str]]) -> s
     return _table(rows, "facts")
 
 
-def _contenders(model: ModelFacts, best: FrozenTrial) -> str:
+def _contenders(model: ModelFacts, best: TrialView) -> str:
     text = html.escape(model.chances_shown(best))
     return f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>" if text else ""
 
@@ -269,7 +269,7 @@ def _charts(kind: str, objectives: Sequence[int]) -> str:
 
 
 def _history(content: Content) -> str:
-    charts = _charts("course", range(len(content.facts.objectives)))
+    charts = _charts("course", range(len(content.facts.view.objectives)))
     return _section("course", "History", charts, "The value of each trial by trial number.")
 
 
@@ -313,7 +313,7 @@ def _subset(model: ModelFacts, portable: Mapping[str, Any]) -> str:
 
 def _importances(content: Content, model: ModelFacts) -> str:
     lists = []
-    for objective, shares in zip(content.facts.objectives, model.importances, strict=True):
+    for objective, shares in zip(content.facts.view.objectives, model.importances, strict=True):
         largest = max(shares.values(), default=0.0) or 1.0
         bars = "".join(
             f'<li><span class="name">{escaped(name)}</span><span class="bar">'
@@ -344,9 +344,9 @@ def _ranges(model: ModelFacts) -> str:
 
 
 def _parallel(content: Content, model: ModelFacts) -> str:
-    better = "largest" if content.facts.directions[0] == "maximize" else "smallest"
+    better = "largest" if content.facts.view.directions[0] == "maximize" else "smallest"
     lead = (
-        f"Each line is a trial; the strongest have the {better} {escaped(content.facts.objectives[0])}. "
+        f"Each line is a trial; the strongest have the {better} {escaped(content.facts.view.objectives[0])}. "
         "Click one to load it into the model above."
     )
     if len(model.optimizer.space.points.names) > MOST_AXES:
@@ -356,11 +356,11 @@ def _parallel(content: Content, model: ModelFacts) -> str:
 
 
 def _front(content: Content) -> str:
-    best = content.facts.best
+    best = content.facts.view.front
     trials = sorted(best, key=lambda trial: trial.values)[:MOST_FRONT]
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
     rows = [
-        ["trial", *map(escaped, content.facts.objectives), *map(escaped, names)],
+        ["trial", *map(escaped, content.facts.view.objectives), *map(escaped, names)],
         *(_front_row(trial, names) for trial in trials),
     ]
     more = len(best) - len(trials)
@@ -371,7 +371,7 @@ def _front(content: Content) -> str:
     return _section("front", "The front", body, "Trials that no other trial dominates.")
 
 
-def _front_row(trial: FrozenTrial, names: Sequence[str]) -> list[str]:
+def _front_row(trial: TrialView, names: Sequence[str]) -> list[str]:
     return [str(trial.number), *map(short, trial.values), *(_param(trial.params, name) for name in names)]
 
 

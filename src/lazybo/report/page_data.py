@@ -32,13 +32,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import CategoricalDistribution, IntDistribution
-from optuna.trial import FrozenTrial
 
 from lazybo.core import Array, one_thread, texts
 from lazybo.gp import Posterior, Process
 from lazybo.search import Optimizer, Predictor
 from lazybo.space import Space
-from lazybo.study import point_of
+from lazybo.study import TrialView
 
 if TYPE_CHECKING:
     from lazybo.report.facts import Content, Facts, ModelFacts
@@ -82,13 +81,13 @@ def data_of(content: "Content") -> dict[str, Any]:
     return {
         "objectives": [
             {"name": name_of(name), "maximize": direction == "maximize"}
-            for name, direction in zip(facts.objectives, facts.directions, strict=True)
+            for name, direction in zip(facts.view.objectives, facts.view.directions, strict=True)
         ],
         "trials": _trials(facts, places),
-        "best": [trial.number for trial in facts.best],
-        "bestPlaces": places.of(facts.best[0]) if places and facts.best else None,
-        "failed": [trial.number for trial in facts.trials if trial.state.name == "FAIL"],
-        "pruned": [trial.number for trial in facts.trials if trial.state.name == "PRUNED"],
+        "best": [trial.number for trial in facts.view.front],
+        "bestPlaces": places.of(facts.view.front[0]) if places and facts.view.front else None,
+        "failed": [trial.number for trial in facts.view.trials if trial.has_failed],
+        "pruned": [trial.number for trial in facts.view.trials if trial.state == "pruned"],
         "recommended": None if model is None else _recommended(facts, model, places),
         "model": content.portable,
         "order": [] if model is None else _by_importance(model),
@@ -109,9 +108,9 @@ class _Places:
             if "rows" in spec
         }
 
-    def of(self, trial: FrozenTrial) -> list[float | None] | None:
+    def of(self, trial: TrialView) -> list[float | None] | None:
         """The places of a trial; None if it is not in the model."""
-        point = point_of(trial, self._space)
+        point = trial.point_in(self._space)
         if point is None:
             return None
         parts = [(name, point[self._space.points.slices[name]]) for name in self._space.points.names]
@@ -123,21 +122,21 @@ class _Places:
 def _trials(facts: "Facts", places: _Places | None) -> dict[str, Any]:
     """The completed trials by number: values, which are feasible, and the places of those that are drawn."""
     drawn = {trial.number for trial in _thinned(facts)}
-    found = [places.of(trial) if places and trial.number in drawn else None for trial in facts.complete]
+    found = [places.of(trial) if places and trial.number in drawn else None for trial in facts.view.complete]
     return {
-        "numbers": [trial.number for trial in facts.complete],
-        "values": [[float(value) for value in trial.values] for trial in facts.complete],
-        "feasible": [trial.number in facts.feasible for trial in facts.complete],
+        "numbers": [trial.number for trial in facts.view.complete],
+        "values": [[float(value) for value in trial.values] for trial in facts.view.complete],
+        "feasible": [trial.number in facts.view.feasible_numbers for trial in facts.view.complete],
         "places": [each and [None if x is None else round(x, 6) for x in each] for each in found],
     }
 
 
-def _thinned(facts: "Facts") -> Sequence[FrozenTrial]:
+def _thinned(facts: "Facts") -> Sequence[TrialView]:
     """At most `MOST_TRIALS` trials: half of them the best ones by the first objective, the others spread."""
-    if len(facts.complete) <= MOST_TRIALS:
-        return facts.complete
-    sign = -1.0 if facts.directions[0] == "maximize" else 1.0
-    order = sorted(facts.complete, key=lambda trial: sign * trial.values[0])
+    if len(facts.view.complete) <= MOST_TRIALS:
+        return facts.view.complete
+    sign = -1.0 if facts.view.maximizes else 1.0
+    order = sorted(facts.view.complete, key=lambda trial: sign * trial.values[0])
     half = MOST_TRIALS // 2
     return [*order[:half], *_spread(order[half:], half)]
 
@@ -153,7 +152,7 @@ def _recommended(facts: "Facts", model: "ModelFacts", places: _Places | None) ->
     if model.advice is None:
         return None
     ours = model.advice.recommendation
-    trial = next(trial for trial in facts.trials if trial.number == ours.number)
+    trial = next(trial for trial in facts.view.trials if trial.number == ours.number)
     where = places and places.of(trial)
     return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high, "places": where}
 

@@ -12,25 +12,12 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.study import Study
-from optuna.trial import FrozenTrial
 
 from lazybo.core import Array, checks, one_thread, texts
 from lazybo.report.good_ranges import Ranges, along, columns_of, ranges_of
 from lazybo.search import Contender, Optimizer, Prediction, Predictor, Recommendation
 from lazybo.space import FeasibleSet, Space
-from lazybo.study import (
-    Store,
-    StudyModel,
-    best_trial,
-    complete_trials,
-    constraints_of,
-    directions_of,
-    evaluations_of,
-    feasible_trials,
-    model_of,
-    most_promising,
-    point_of,
-)
+from lazybo.study import StudyView, TrialView
 
 # Random points at which importances are computed.
 SAMPLE = 1024
@@ -42,25 +29,24 @@ MOST_SHOWN = 5
 MOST_LEFT_OUT = 1000
 
 
-def model_for(study: Study) -> StudyModel:
+def optimizer_for(view: StudyView) -> Optimizer:
     """The model that the last run or sampler would continue with. Raises a ValueError if there cannot be one."""
-    if len(study.directions) > 1:
+    if len(view.directions) > 1:
         raise ValueError(
-            f"the study {study.study_name!r} has {len(study.directions)} objectives, and this needs one; "
+            f"the study {view.name!r} has {len(view.directions)} objectives, and this needs one; "
             "study.best_trials has the front, `lazybo best` prints it and `lazybo plot front` draws it"
         )
-    trials = Store(study).trials()
-    if not complete_trials(trials):
-        raise ValueError(f"the study {study.study_name!r} has no completed trial yet, so there is no model of it")
-    if not any(trial.params for trial in trials):
-        raise ValueError(f"the trials of the study {study.study_name!r} have no parameters, so there is no model of it")
-    return model_of(study, trials)
+    if not view.complete:
+        raise ValueError(f"the study {view.name!r} has no completed trial yet, so there is no model of it")
+    if not view.has_parameters:
+        raise ValueError(f"the trials of the study {view.name!r} have no parameters, so there is no model of it")
+    return view.model().optimizer
 
 
 @one_thread()
-def predictor_of(study: Study) -> Predictor:
+def predictor_of(view: StudyView) -> Predictor:
     """The model of a study, for predictions. Reports that use the same model share it."""
-    return model_for(study).optimizer.model.predictor()
+    return optimizer_for(view).model.predictor()
 
 
 # ------------------------------------------------------------------------- parameters
@@ -73,7 +59,7 @@ def importances(study: Study, predictor: Predictor | None = None) -> dict[str, f
     These are Sobol's total effects, as shares of their sum. A total effect is half the expected squared change of the
     mean when only this parameter is resampled.
     """
-    predictor = predictor or predictor_of(study)
+    predictor = predictor or predictor_of(StudyView.of(study))
     space, posterior, rng = predictor.space, predictor.posterior, np.random.default_rng(0)
     if space.points.dim == 0:
         return {}
@@ -112,15 +98,13 @@ class Slice:
 @one_thread()
 def slices(study: Study) -> list[Slice]:
     """The model through the best trial, along each parameter that is active there and can vary."""
-    optimizer = model_for(study).optimizer
+    view = StudyView.of(study)
+    optimizer = optimizer_for(view)
     if optimizer.space.points.dim == 0:
         return []
-    predictor = optimizer.model.predictor()
-    space, every = optimizer.space, Store(study).trials()
-    best, point = _center(study, every, space)
-    center = space.points.clip(point[None])[0]
-    trials, bounded = complete_trials(every), bool(constraints_of(every))
-    kept = {trial.number for trial in feasible_trials(every)}
+    predictor, space = optimizer.model.predictor(), optimizer.space
+    best, point = _center(view, space)
+    center, bounded = space.points.clip(point[None])[0], bool(view.constraints)
     found = []
     for j, name in columns_of(space):
         if math.isnan(center[j]):
@@ -128,7 +112,7 @@ def slices(study: Study) -> list[Slice]:
         x = space.points.repair(along(space, center, j))
         expected = predictor.predictions(x)
         configurations = [space.points.decode(row) for row in x]
-        with_it = [trial for trial in trials if name in trial.params]
+        with_it = [trial for trial in view.complete if name in trial.params]
         found.append(
             Slice(
                 name,
@@ -138,25 +122,23 @@ def slices(study: Study) -> list[Slice]:
                 middle=[each.value for each in expected],
                 low=[each.low for each in expected],
                 high=[each.high for each in expected],
-                seen=[(trial.params[name], _value(trial)) for trial in with_it],
-                best=(best.params[name], _value(best)),
+                seen=[(trial.params[name], trial.value) for trial in with_it],
+                best=(best.params[name], best.value),
                 feasible=optimizer.model.predict_feasible(configurations) if bounded else [],
-                infeasible=[trial.number not in kept for trial in with_it] if bounded else [],
+                infeasible=[trial.number not in view.feasible_numbers for trial in with_it] if bounded else [],
             )
         )
     return found
 
 
-def _center(study: Study, trials: Sequence[FrozenTrial], space: Space) -> tuple[FrozenTrial, Array]:
+def _center(view: StudyView, space: Space) -> tuple[TrialView, Array]:
     """The best feasible trial that is in the space, and its point."""
-    sign = -1.0 if _maximizes(study) else 1.0
-    placed = [(trial, point_of(trial, space)) for trial in feasible_trials(trials)]
+    sign = -1.0 if view.maximizes else 1.0
+    placed = [(trial, trial.point_in(space)) for trial in view.feasible]
     found = [(trial, point) for trial, point in placed if point is not None]
     if found:
-        return min(found, key=lambda pair: sign * _value(pair[0]))
-    raise ValueError(
-        f"no trial of the study {study.study_name!r} satisfies its constraints yet, so there is no best one"
-    )
+        return min(found, key=lambda pair: sign * pair[0].value)
+    raise ValueError(f"no trial of the study {view.name!r} satisfies its constraints yet, so there is no best one")
 
 
 @dataclass(frozen=True)
@@ -172,24 +154,16 @@ class Coordinates:
 @one_thread()
 def coordinates(study: Study) -> Coordinates:
     """Complete trials as lines over the parameters that can vary, the worst first."""
-    space = model_for(study).optimizer.space
-    trials = sorted(complete_trials(Store(study).trials()), key=_value, reverse=not _maximizes(study))
+    view = StudyView.of(study)
+    space = optimizer_for(view).space
+    trials = sorted(view.complete, key=lambda trial: trial.value, reverse=not view.maximizes)
     lines = space.points.clip(
         np.array([space.points.encode(trial.params) for trial in trials]).reshape(len(trials), space.points.dim)
     )
     scale = np.where(space.points.numeric, 1.0, np.maximum(space.points.levels - 1, 1.0))
     columns, names = [j for j, _ in columns_of(space)], [name for _, name in columns_of(space)]
     distributions = [space.distributions[name] for name in names]
-    return Coordinates(names, distributions, (lines / scale)[:, columns], [_value(trial) for trial in trials])
-
-
-def _value(trial: FrozenTrial) -> float:
-    assert trial.value is not None, "a complete trial has a value"
-    return float(trial.value)
-
-
-def _maximizes(study: Study) -> bool:
-    return directions_of(study) == ("maximize",)
+    return Coordinates(names, distributions, (lines / scale)[:, columns], [trial.value for trial in trials])
 
 
 @one_thread()
@@ -208,9 +182,10 @@ def ranges(study: Study, *, distance: float | None = None) -> Ranges:
         raise ValueError(f"study must be an Optuna study, not {checks.shortened(study)}")
     if distance is not None and checks.finite_number("distance", distance) < 0:
         raise ValueError(f"distance must be at least 0, not {checks.shortened(distance)}")
-    optimizer = model_for(study).optimizer
-    predictor, trials = optimizer.model.predictor(), Store(study).trials()
-    return ranges_of(optimizer, predictor, recommended_of(study, trials, predictor), distance)
+    view = StudyView.of(study)
+    optimizer = optimizer_for(view)
+    predictor = optimizer.model.predictor()
+    return ranges_of(optimizer, predictor, recommended_of(view, predictor), distance)
 
 
 # ---------------------------------------------------------------------- recommendation
@@ -228,39 +203,38 @@ def recommend(study: Study, *, feasible: Callable[[dict[str, Any]], bool] | None
     """
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {checks.shortened(study)}")
-    predictor, trials = predictor_of(study), Store(study).trials()
+    view = StudyView.of(study)
+    predictor = predictor_of(view)
     if feasible is not None:
         space = predictor.space
         checked = space.changed(feasible=feasible)
-        holds = FeasibleSet(checked, feasible).contains.holds
-        trials = [trial for trial in feasible_trials(trials) if holds(trial.params)]
-        if not trials:
+        holds, counted = FeasibleSet(checked, feasible).contains.holds, view.feasible_numbers
+        view = view.only(lambda trial: trial.number in counted and holds(trial.params))
+        if not view.trials:
             raise ValueError(
                 f"there is nothing to recommend in the study {study.study_name!r}: feasible is false for all of its "
                 "completed trials"
             )
-    found = recommended_of(study, trials, predictor)
+    found = recommended_of(view, predictor)
     return replace(found, params=predictor.space.values(found.params))
 
 
 @one_thread()
-def recommended_of(study: Study, trials: Sequence[FrozenTrial], predictor: Predictor) -> Recommendation:
-    """The recommended configuration among some trials of a study."""
-    promising = most_promising(trials, maximize=predictor.sign < 0, most=MOST_COMPARED)
-    evaluations = evaluations_of(promising, predictor.space)
+def recommended_of(view: StudyView, predictor: Predictor) -> Recommendation:
+    """The recommended configuration among the trials of a study."""
+    evaluations = view.evaluations(predictor.space, MOST_COMPARED)
     if not evaluations:
         raise ValueError(
-            f"there is nothing to recommend in the study {study.study_name!r}: no trial of its present space has "
+            f"there is nothing to recommend in the study {view.name!r}: no trial of its present space has "
             "completed and satisfies its constraints"
         )
     return predictor.recommendation(evaluations)
 
 
 @one_thread()
-def contenders_of(trials: Sequence[FrozenTrial], optimizer: Optimizer) -> list[Contender]:
-    """The configurations of some trials that may be the best one, with the probability of each, best first."""
-    promising = most_promising(trials, maximize=optimizer.directions[0] == "maximize", most=MOST_COMPARED)
-    evaluations = evaluations_of(promising, optimizer.space)
+def contenders_of(view: StudyView, optimizer: Optimizer) -> list[Contender]:
+    """The configurations of a study that may be the best one, with the probability of each, best first."""
+    evaluations = view.evaluations(optimizer.space, MOST_COMPARED)
     return optimizer.model.final_check(evaluations).contenders() if evaluations else []
 
 
@@ -286,7 +260,7 @@ class Advice:
     """
 
     recommendation: Recommendation
-    best: FrozenTrial
+    best: TrialView
     expected: Prediction | None
     maximize: bool
 
@@ -307,7 +281,7 @@ class Advice:
         """Where the model and the values disagree: the best trial was lucky, or the recommended one unlucky."""
         if self.expected is None:
             return f"the model does not cover trial {number}"
-        value = float(self.best.value or 0.0)
+        value = self.best.value
         luck, bad_luck = self._gain(self.expected.value, value), self._gain(ours.measured, ours.value)
         if max(luck, bad_luck) <= 0:
             return f"the model expects as much of trial {ours.number} as of trial {number}"
@@ -321,16 +295,14 @@ class Advice:
 
 
 @one_thread()
-def advise(study: Study, predictor: Predictor | None = None) -> Advice:
+def advise(view: StudyView, predictor: Predictor | None = None) -> Advice:
     """The recommended configuration and the best trial. Raises a ValueError if no trial counts."""
-    predictor = predictor or predictor_of(study)
-    trials = Store(study).trials()
-    best = best_trial(study, trials)
+    predictor, best = predictor or predictor_of(view), next(iter(view.front), None)
     if best is None:
-        raise ValueError(f"no trial of the study {study.study_name!r} has completed and satisfies its constraints")
-    point = point_of(best, predictor.space)
+        raise ValueError(f"no trial of the study {view.name!r} has completed and satisfies its constraints")
+    point = best.point_in(predictor.space)
     expected = None if point is None else predictor.predictions(point[None])[0]
-    return Advice(recommended_of(study, trials, predictor), best, expected, maximize=predictor.sign < 0)
+    return Advice(recommended_of(view, predictor), best, expected, maximize=predictor.sign < 0)
 
 
 def _contrast(measured: float, expected: Prediction) -> str:

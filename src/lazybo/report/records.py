@@ -8,41 +8,19 @@ from typing import Any
 
 import numpy as np
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import one_thread, texts
-from lazybo.study import (
-    REPEAT_KEY,
-    Ending,
-    Store,
-    complete_trials,
-    constraints_of,
-    directions_of,
-    failure_of,
-    feasible_trials,
-    front_of,
-    is_paused,
-    measured_constraints,
-    model_of,
-    names_of,
-    reporting_of,
-)
+from lazybo.study import StudyView, TrialView
 
 # With more stopped trainings than this, their forecasts are not shown: they would hide the forecasts of running ones.
 FEW_STOPPED = 8
-PAUSED = "paused"
-STATES = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-    TrialState.RUNNING: "running",
-    TrialState.WAITING: "waiting",
-}
+# The states that are counted; experiments that nobody made count as failed.
+STATES = ("complete", "pruned", "failed", "running", "waiting", "paused")
 
 
-def state_of(trial: FrozenTrial) -> str:
-    """The state of a trial in one word."""
-    return PAUSED if is_paused(trial) else STATES[trial.state]
+def counted_state(trial: TrialView) -> str:
+    """The state of a trial that it counts as."""
+    return "failed" if trial.has_failed else trial.state
 
 
 @dataclass(frozen=True)
@@ -64,18 +42,17 @@ def history(study: Study) -> History:
     """Values by trial number, and the best so far of the feasible ones, for a study with one objective."""
     if len(study.directions) > 1:
         raise ValueError(f"the study {study.study_name!r} has several objectives, so it has no history; use its front")
-    trials = Store(study).trials()
-    complete = complete_trials(trials)
-    values = [float(trial.values[0]) for trial in complete]
-    feasible = {trial.number for trial in feasible_trials(trials)}
-    better = np.fmax if directions_of(study) == ("maximize",) else np.fmin
+    view = StudyView.of(study)
+    complete, feasible = view.complete, view.feasible_numbers
+    values = [trial.value for trial in complete]
+    better = np.fmax if view.maximizes else np.fmin
     counted = [v if t.number in feasible else math.nan for t, v in zip(complete, values, strict=True)]
     return History(
         [trial.number for trial in complete],
         values,
         [float(best) for best in better.accumulate(counted)],
-        [trial.number for trial in trials if trial.state == TrialState.PRUNED],
-        [trial.number for trial in trials if trial.state == TrialState.FAIL],
+        [trial.number for trial in view.trials if trial.state == "pruned"],
+        [trial.number for trial in view.trials if trial.has_failed],
         [trial.number for trial in complete if trial.number not in feasible],
     )
 
@@ -97,13 +74,11 @@ class Front:
 
 def front(study: Study) -> Front:
     """The complete trials of a study; those on the front are not dominated by any feasible trial."""
-    trials = Store(study).trials()
-    complete = complete_trials(trials)
-    best = {trial.number for trial in front_of(study, trials)}
-    feasible = {trial.number for trial in feasible_trials(trials)}
+    view = StudyView.of(study)
+    complete, feasible, best = view.complete, view.feasible_numbers, {trial.number for trial in view.front}
     return Front(
-        names_of(study),
-        list(directions_of(study)),
+        view.objectives,
+        list(view.directions),
         [trial.number for trial in complete],
         [list(trial.values) for trial in complete],
         [trial.number in best for trial in complete],
@@ -127,9 +102,9 @@ class Times:
 def times(study: Study) -> Times:
     """How long evaluations took, and the waits between them."""
     spans = sorted(
-        (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp(), trial.number)
-        for trial in Store(study).trials()
-        if trial.datetime_start is not None and trial.datetime_complete is not None
+        (trial.frozen.datetime_start.timestamp(), trial.frozen.datetime_complete.timestamp(), trial.number)
+        for trial in StudyView.of(study).trials
+        if trial.frozen.datetime_start is not None and trial.frozen.datetime_complete is not None
     )
     ends = np.sort([end for _, end, _ in spans])
     waited, waits = [], []
@@ -152,7 +127,7 @@ class LearningCurve:
     state: str
     steps: list[int]
     values: list[float]
-    forecast: Ending | None = None
+    forecast: Any = None
 
 
 @dataclass(frozen=True)
@@ -175,45 +150,42 @@ def learning_curves(study: Study) -> LearningCurves:
 
     Raises a ValueError if no trial has reported anything.
     """
-    trials = Store(study).trials()
-    reported = [trial for trial in trials if trial.intermediate_values]
+    view = StudyView.of(study)
+    reported = [trial for trial in view.trials if trial.reported]
     if not reported:
         raise ValueError(f"no trial of the study {study.study_name!r} has reported values, so there are no curves")
-    endings = _endings(study, trials, reported)
-    objective = reporting_of(study)
-    direction = directions_of(study)[objective]
+    endings = _endings(view, reported)
+    direction = view.directions[view.reports]
     return LearningCurves(
-        names_of(study)[objective],
+        view.objectives[view.reports],
         direction,
-        max(max(trial.intermediate_values) for trial in reported),
-        _best_curve(trials, maximize=direction == "maximize"),
+        max(max(trial.reported) for trial in reported),
+        _best_curve(view, maximize=direction == "maximize"),
         [_curve(trial, endings.get(trial.number)) for trial in reported],
     )
 
 
-def _curve(trial: FrozenTrial, ending: Ending | None) -> LearningCurve:
-    steps = sorted(trial.intermediate_values)
-    values = [trial.intermediate_values[step] for step in steps]
-    return LearningCurve(trial.number, state_of(trial), steps, values, ending)
+def _curve(trial: TrialView, ending: Any) -> LearningCurve:
+    steps = sorted(trial.reported)
+    return LearningCurve(trial.number, counted_state(trial), steps, [trial.reported[step] for step in steps], ending)
 
 
-def _best_curve(trials: Sequence[FrozenTrial], *, maximize: bool) -> int | None:
-    ended = [trial for trial in feasible_trials(trials) if trial.intermediate_values]
-    lasts = {trial.number: trial.intermediate_values[max(trial.intermediate_values)] for trial in ended}
+def _best_curve(view: StudyView, *, maximize: bool) -> int | None:
+    lasts = {trial.number: trial.reported[max(trial.reported)] for trial in view.feasible if trial.reported}
     known = {number: value for number, value in lasts.items() if math.isfinite(value)}
     chosen = max if maximize else min
     return chosen(known, key=lambda number: known[number]) if known else None
 
 
-def _endings(study: Study, trials: Sequence[FrozenTrial], reported: Sequence[FrozenTrial]) -> dict[int, Ending]:
+def _endings(view: StudyView, reported: Sequence[TrialView]) -> dict[int, Any]:
     """Forecasts by trial number; empty if there is no model of the study."""
-    running = [trial for trial in reported if not trial.state.is_finished()]
-    stopped = [trial for trial in reported if trial.state == TrialState.PRUNED]
+    running = [trial for trial in reported if not trial.has_ended]
+    stopped = [trial for trial in reported if trial.state == "pruned"]
     wanted = [*running, *(stopped if len(stopped) <= FEW_STOPPED else [])]
-    if not wanted or not any(trial.params for trial in trials):
+    if not wanted or not view.has_parameters:
         return {}
-    model = model_of(study, trials).curves
-    found = {trial.number: model.ending(trial) for trial in wanted}
+    model = view.model().curves
+    found = {trial.number: model.ending(trial.frozen) for trial in wanted}
     return {number: ending for number, ending in found.items() if ending is not None}
 
 
@@ -230,14 +202,13 @@ class Epochs:
     trainings: int
 
 
-def epochs(trials: Sequence[FrozenTrial]) -> Epochs | None:
+def epochs(trials: Sequence[TrialView]) -> Epochs | None:
     """The epochs of all trials that completed or were pruned or paused; None if none of them has reported."""
-    ends = (TrialState.COMPLETE, TrialState.PRUNED)
-    ended = [t for t in trials if (t.state in ends or is_paused(t)) and t.intermediate_values]
+    ended = [trial for trial in trials if trial.state in ("complete", "pruned", "paused") and trial.reported]
     if not ended:
         return None
-    counts = [len(trial.intermediate_values) for trial in ended]
-    stopped = [trial.state != TrialState.COMPLETE for trial in ended]
+    counts = [len(trial.reported) for trial in ended]
+    stopped = [trial.state != "complete" for trial in ended]
     longest = max((n for n, early in zip(counts, stopped, strict=True) if not early), default=max(counts))
     in_full = sum(max(n, longest) if early else n for n, early in zip(counts, stopped, strict=True))
     return Epochs(sum(counts), in_full, sum(stopped), len(ended))
@@ -255,20 +226,20 @@ class Failures:
     output: str | None
 
 
-def reason_of(trial: FrozenTrial) -> str:
+def reason_of(trial: TrialView) -> str:
     """Why a trial failed, without paths, which differ from trial to trial."""
-    reason = failure_of(trial).get("summary", trial.system_attrs.get("fail_reason", "no reason is known"))
+    reason = trial.failure.get("summary", trial.fail_reason or "no reason is known")
     return texts.one_line(str(reason))
 
 
-def failures(trials: Sequence[FrozenTrial]) -> list[Failures]:
+def failures(trials: Sequence[TrialView]) -> list[Failures]:
     """Failed trials grouped by reason, the most frequent reason first."""
-    reasons: dict[str, list[FrozenTrial]] = {}
+    reasons: dict[str, list[TrialView]] = {}
     for trial in trials:
-        if trial.state == TrialState.FAIL:
+        if trial.has_failed:
             reasons.setdefault(reason_of(trial), []).append(trial)
     return [
-        Failures(reason, [trial.number for trial in found], found[-1].user_attrs.get("output"))
+        Failures(reason, [trial.number for trial in found], found[-1].own.get("output"))
         for reason, found in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
 
@@ -281,14 +252,15 @@ def table_of(study: Study) -> list[dict[str, Any]]:
 
     If the study had a final check, ``repeat_of`` is the first trial with the configuration that a trial repeats.
     """
-    trials, names = Store(study).trials(), names_of(study)
+    view = StudyView.of(study)
+    trials, names = view.trials, view.objectives
     values = ["value"] if len(names) == 1 else [f"values_{name}" for name in study.metric_names or range(len(names))]
     rows = [_row(trial, values) for trial in trials]
     more = []
-    if constraints_of(trials):
-        more, counted = ["feasible"], {trial.number for trial in feasible_trials(trials)}
+    if view.constraints:
+        more = ["feasible"]
         for row, trial in zip(rows, trials, strict=True):
-            row["feasible"] = trial.number in counted if trial.state == TrialState.COMPLETE else None
+            row["feasible"] = trial.number in view.feasible_numbers if trial.state == "complete" else None
     found = [
         sorted({name for row in rows for name in row if name.startswith(prefix)})
         for prefix in ("params_", "user_attrs_", "constraints_")
@@ -298,18 +270,19 @@ def table_of(study: Study) -> list[dict[str, Any]]:
     return [{column: row.get(column) for column in columns} for row in rows]
 
 
-def _row(trial: FrozenTrial, values: Sequence[str]) -> dict[str, Any]:
-    start, end = trial.datetime_start, trial.datetime_complete
+def _row(trial: TrialView, values: Sequence[str]) -> dict[str, Any]:
+    start, end, attributes = trial.frozen.datetime_start, trial.frozen.datetime_complete, trial.frozen.user_attrs
+    known: Sequence[float | None] = trial.values or [None] * len(values)
     return {
         "number": trial.number,
-        **dict(zip(values, trial.values or [None] * len(values), strict=True)),
+        **dict(zip(values, known, strict=True)),
         "datetime_start": start.isoformat() if start else None,
         "datetime_complete": end.isoformat() if end else None,
         "duration": (end - start).total_seconds() if start and end else None,
         **{f"params_{name}": value for name, value in trial.params.items()},
-        **{f"user_attrs_{name}": value for name, value in trial.user_attrs.items() if name != "traceback"},
-        **{f"constraints_{name}": value for name, value in measured_constraints(trial).items()},
-        **({"repeat_of": trial.system_attrs[REPEAT_KEY]} if REPEAT_KEY in trial.system_attrs else {}),
-        "state": trial.state.name,
-        "reason": trial.system_attrs.get("fail_reason"),
+        **{f"user_attrs_{name}": value for name, value in attributes.items() if name != "traceback"},
+        **{f"constraints_{name}": value for name, value in trial.constraints.items()},
+        **({"repeat_of": trial.repeat_of} if trial.repeat_of is not None else {}),
+        "state": trial.frozen.state.name,
+        "reason": trial.fail_reason,
     }

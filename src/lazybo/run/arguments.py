@@ -20,7 +20,7 @@ from lazybo.run.limits import Limits
 from lazybo.run.objective import Call, KFold, call_of, call_without_space
 from lazybo.search import Optimizer, Options
 from lazybo.space import Cells, Space
-from lazybo.study import LazyPruner, LazySampler, as_given
+from lazybo.study import LazyPruner, LazySampler, TrialView
 
 _logger = logging.getLogger("lazybo")
 
@@ -259,7 +259,7 @@ def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> lis
     for trial in trials:
         if trial.state not in (TrialState.COMPLETE, TrialState.FAIL):
             continue
-        params = as_given(trial.params, space.distributions)
+        params = TrialView(trial).given_in(space)
         try:
             space.check(params, outside=True)
         except ValueError:

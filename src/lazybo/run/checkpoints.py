@@ -47,7 +47,7 @@ from optuna.study import Study
 
 from lazybo.core import checks, codec
 from lazybo.run.presence import Process
-from lazybo.study import MAX_STORED, Store, of_study, with_retries
+from lazybo.study import Store
 
 # The common folder of the checkpoints of a study.
 CHECKPOINTS_KEY = "lazybo:checkpoints"
@@ -87,7 +87,7 @@ class _Saved:
             raise ValueError(f"copy must be a name such as saved-7-1f2e3d4c, not {checks.shortened(copy)}")
         if not (checks.is_number(value) or isinstance(value, list | dict)):
             raise ValueError(f"value must be what a step yielded, not {checks.shortened(value)}")
-        return _Saved(copy, checks.whole("step", plain["step"], 1, MAX_STORED), value)
+        return _Saved(copy, checks.whole("step", plain["step"], 1, checks.MAX_STORED), value)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Checkpoint:
             self._say(f"{folder} is a link, which is not followed; the training gets a new folder")
             folder.unlink()
         # While the disk is full, wait for some time.
-        with_retries(partial(folder.mkdir, parents=True, exist_ok=True))
+        Store.retried(partial(folder.mkdir, parents=True, exist_ok=True))
 
     def _restore(self, is_value: Callable[[Any], bool]) -> None:
         """Restore the folder from the last copy; empty if there is none."""
@@ -312,7 +312,7 @@ def checkpoint_root(study: Study, given: str | Path | None) -> Path:
         return _temporary[store.storage]
     known = store.attributes().get(CHECKPOINTS_KEY)
     if given is None and not isinstance(known, str | None):
-        where = of_study(CHECKPOINTS_KEY, study.study_name)
+        where = f"the attribute {CHECKPOINTS_KEY!r} of the study {study.study_name!r}"
         raise ValueError(f"{where} must be a path, not {checks.shortened(known)}; give the folder: checkpoints=")
     name = re.sub(r"[^\w.-]", "_", study.study_name)
     beside = store.file

@@ -9,8 +9,7 @@ import numpy as np
 from optuna.pruners import BasePruner, NopPruner, ThresholdPruner
 from optuna.trial import TrialState
 
-from lazybo.core import Direction, checks
-from lazybo.study import metric_at
+from lazybo.core import Direction, checks, codec
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Goals:
         """
         found = {}
         for bound in self.bounds:
-            value = metric_at(metrics, bound.metric)
+            value = codec.metric_at(metrics, bound.metric)
             if not checks.is_number(value) or math.isnan(checks.as_number(bound.metric, value)):
                 raise KeyError(bound.metric)
             found[bound.name] = bound.violation(checks.as_number(bound.metric, value))

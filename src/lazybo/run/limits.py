@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from lazybo.core import checks, codec
 from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
 from lazybo.run.goals import Goals
-from lazybo.study import REPEAT_KEY, Result, Store, is_paused, measured_constraints, of_study, seconds_of, violates
+from lazybo.study import Result, Store, StudyView, TrialView
 
 if TYPE_CHECKING:
     from lazybo.run.worker import Outcome
@@ -192,10 +192,10 @@ class Budget:
         self._limits, self._n_trials, self._workers = limits, n_trials, max(workers, 1)
         self._earlier = self._now = 0.0
 
-    def count_earlier(self, trials: Iterable[FrozenTrial]) -> None:
+    def count_earlier(self, trials: Iterable[TrialView]) -> None:
         """Count the trials of earlier runs, including paused ones."""
-        ended = (trial for trial in trials if trial.state.is_finished() or is_paused(trial))
-        self._earlier = sum(seconds_of(trial) or 0.0 for trial in ended)
+        ended = (trial for trial in trials if trial.has_ended or trial.is_paused)
+        self._earlier = sum(trial.seconds or 0.0 for trial in ended)
 
     def count(self, elapsed: float) -> None:
         """Count the seconds of a trial of this run."""
@@ -255,8 +255,8 @@ class GainLimit:
 
     def _earlier(self, searched: int) -> float:
         """The expected gain that ended the search of an earlier run after as many trials; infinite if there is none."""
-        with codec.readable(of_study(GAIN_KEY, self._study.study_name), "search without min_gain"):
-            kept = codec.as_object(Store(self._study).attributes().get(GAIN_KEY, {}))
+        with Store(self._study).reading(GAIN_KEY, "search without min_gain") as stored:
+            kept = codec.as_object({} if stored is None else stored)
             return checks.finite_number("gain", kept["gain"]) if kept.get("trials") == searched else math.inf
 
 
@@ -299,20 +299,21 @@ class Stopping:
         if self._error is None:
             self._error = error
 
-    def count_earlier(self, trials: Iterable[FrozenTrial]) -> None:
+    def count_earlier(self, trials: Iterable[TrialView]) -> None:
         """Count the trials of earlier runs for the target and the patience, but not their failures in a row."""
         for trial in trials:
-            if trial.state.is_finished():
-                feasible, repeat = not violates(measured_constraints(trial)), REPEAT_KEY in trial.system_attrs
-                self.tally.count(trial.state, trial.values, feasible=feasible, repeat=repeat)
-                self._last_failure = trial.system_attrs.get("fail_reason", "")
-            elif is_paused(trial):
+            if trial.has_ended:
+                feasible, repeat = not trial.is_infeasible, trial.repeat_of is not None
+                self.tally.count(trial.frozen.state, trial.frozen.values, feasible=feasible, repeat=repeat)
+                self._last_failure = trial.fail_reason or ""
+            elif trial.is_paused:
                 self.tally.count_paused()
         self.tally.failed_in_a_row = 0
 
     def count(self, outcome: "Outcome", result: Result, *, repeat: bool = False) -> None:
         """Count a trial that ended, and stop if it reached a limit."""
-        self.tally.count(result.state, result.values, feasible=not violates(outcome.constraints), repeat=repeat)
+        feasible = not any(value > 0.0 for value in result.constraints.values())
+        self.tally.count(result.state, result.values or None, feasible=feasible, repeat=repeat)
         if result.state == TrialState.FAIL:
             self._count_failure(outcome)
         else:
@@ -359,9 +360,9 @@ class Stopping:
         stopped = self.reason in (StopReason.INTERRUPTED, StopReason.STOP_CALLED)
         if stopped or self.error is not None or self.tally.succeeded or not self._may_fail:
             return
-        states = [trial.state for trial in Store(self._study).trials()]
-        failed = states.count(TrialState.FAIL)
-        if failed and failed + states.count(TrialState.WAITING) == len(states):
+        trials = StudyView.of(self._study).trials
+        failed = sum(trial.has_failed for trial in trials)
+        if failed and all(trial.has_failed or trial.state in ("waiting", "paused") for trial in trials):
             text = f"no trial completed, {failed} failed; the last one: {self._last_failure}"
             remedy = f"{how_to_resume(self._study)} Failed trials count for n_trials: give more, or another study_name."
             self._error = self._caused(NothingCompleted(f"{text}\n{remedy}"))

@@ -14,11 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
-from optuna.exceptions import UpdateFinishedTrialError
-from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 from tqdm import tqdm
 
 from lazybo.core import texts
@@ -33,20 +30,7 @@ from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
 from lazybo.run.reports import StudyReporter
 from lazybo.run.shared_study import Orphans, SharedStudy
 from lazybo.run.worker import Outcome
-from lazybo.study import (
-    FAILURE_KEY,
-    SECONDS_KEY,
-    VARIANCE_KEY,
-    Entry,
-    LazyPruner,
-    Result,
-    Store,
-    as_attributes,
-    open_ledger,
-)
-
-if TYPE_CHECKING:
-    from lazybo.study import StudyModel
+from lazybo.study import LazyPruner, Result, Session, TrialView
 
 _logger = logging.getLogger("lazybo")
 _failures = logging.getLogger("lazybo.failures")  # the command has lines of its own for failed trials
@@ -60,31 +44,27 @@ MAX_NAMED_METRICS = 50
 
 
 class Driver:
-    """One run of one process on a study, under the ``name`` of this process (`lazybo.run.presence`)."""
+    """One run of one process on a study, under the driver's name of its session (`lazybo.run.presence`)."""
 
     def __init__(
         self,
-        study: Study,
-        model: "StudyModel",
+        session: Session,
         engine: Engine,
         options: RunOptions,
         *,
-        name: str,
         connect: Callable[[StudyReporter], Reporter],
     ) -> None:
-        self.study, self.model, self.engine, self._options, self._name = study, model, engine, options, name
-        self._store = Store(study)
-        limits = options.limits
+        study, model, limits = session.study, session.model, options.limits
+        self.study, self.model, self.engine = study, model, engine
+        self._session, self._options = session, options
         self.stopping = Stopping(study, limits, options.goals)
-        self._ledger = open_ledger(study, model.space.distributions, name)
-        has_checkpoints = options.steps.checkpoints is not None
-        orphans = Orphans(study, self._ledger, name, limits.retries, checkpoints=has_checkpoints)
-        self._open = OpenTrials(study, engine, options, connect=connect, note_begin=orphans.note_begin)
-        self._shared = SharedStudy(study, model, orphans, self._open.trials)
+        self._open = OpenTrials(session, engine, options, connect=connect)
+        orphans = Orphans(session, limits.retries, checkpoints=options.steps.checkpoints is not None)
+        self._shared = SharedStudy(session, orphans, self._open.trials)
         gain = GainLimit(study, model.optimizer, limits.min_gain)
         self._budget = Budget(limits, options.n_trials, engine.workers)
         self._source = TrialSource(
-            model, self._ledger, self._shared, self._open, self.stopping, gain, self._budget, self._bracket()
+            session, self._shared, self._open, self.stopping, gain, self._budget, self._bracket()
         )
         # Rounds are repeatable: they do not depend on how far others are. The values of folds are no learning curves.
         model.watches = not options.synchronous and options.folds is None
@@ -108,7 +88,7 @@ class Driver:
 
         ``stopping`` then has the reason, and the error that the run ends with.
         """
-        earlier = self._store.trials()
+        earlier = self._session.read().trials
         self.stopping.count_earlier(earlier)
         self._budget.count_earlier(earlier)
         self._shared.sync()
@@ -128,11 +108,11 @@ class Driver:
 
     def _say_if_done(self) -> None:
         """Say so if there is nothing to do: otherwise it looks as if the objective had been evaluated."""
-        wanted, finished = self._options.n_trials, self._shared.finished
+        wanted, finished = self._options.n_trials, self._shared.now.finished
         if wanted is not None and finished >= wanted:
             total = f"n_trials={wanted} is their total number, so nothing is evaluated"
             more = f"for {wanted} more give n_trials={finished + wanted}"
-            _logger.warning(f"the study {self._store.study.study_name!r} has {finished} trials; {total}; {more}")
+            _logger.warning(f"the study {self.study.study_name!r} has {finished} trials; {total}; {more}")
 
     def _step(self) -> bool:
         """Submit what can be submitted, wait for one event, and handle it; False when the run is over."""
@@ -174,8 +154,8 @@ class Driver:
 
     def _wait_for_others(self) -> bool:
         """Nothing runs here. The run is over, unless a trial of another process may have to be taken over."""
-        needed = self._shared.finished < or_inf(self._options.n_trials)
-        if self.stopping.reason is not None or not needed or not self._shared.elsewhere:
+        needed = self._shared.now.finished < or_inf(self._options.n_trials)
+        if self.stopping.reason is not None or not needed or not self._shared.now.elsewhere:
             return False
         time.sleep(self._wait)
         self._wait = min(2 * self._wait, LAST_WAIT)
@@ -196,34 +176,33 @@ class Driver:
         if outcome.state == "pruned" and math.isfinite(last) and not self._options.goals.several:
             outcome = replace(outcome, value=last)  # as Optuna does
         result = _result(outcome, trial.earlier_seconds if self._is_timed else None)
-        recorded = self._ledger.finish(entry, result)
+        recorded = self._session.finish(entry, result)
         del self._open.trials[entry.number]
         if not recorded:
-            value = list(result.several) or result.value
+            value = result.values[0] if len(result.values) == 1 else list(result.values) or None
             _logger.warning(f"trial {entry.number} was ended by another process; its value here, {value}, is not used")
             self._shared.sync()
             return
         if self._options.steps.checkpoints is not None:
             tidy(self._options.steps.checkpoints, entry.number)
-        self._shared.finished += 1
-        self._shared.searched += not entry.repeat
+        self._shared.ended(entry)
         self._log(entry, outcome)
         self._count(entry, outcome, result)
         self._call_back(entry)
         if self._source.has_proposal and not self._open.has_tasks:
             self._fill()  # the worker need not wait until the optimiser has learned
-        self.model.settle(_frozen(entry, result, intermediate))
+        self.model.settle(result.of(entry, intermediate))
 
-    def _count(self, entry: Entry, outcome: Outcome, result: Result) -> None:
+    def _count(self, entry: TrialView, outcome: Outcome, result: Result) -> None:
         if outcome.state == "invalid":
             error = InvalidValue(f"{outcome.reason}\n{how_to_resume(self.study)}")
             self.stopping.stop(StopReason.INVALID_VALUE, error)
-        self.stopping.count(outcome, result, repeat=entry.repeat)
+        self.stopping.count(outcome, result, repeat=entry.repeat_of is not None)
         if self.stopping.tally.is_constant and self.stopping.tally.completed == EQUAL_RESULTS:
             _logger.warning(f"the first {EQUAL_RESULTS} results are all {_shown(result)}: is this the right metric?")
         self._budget.count(outcome.seconds)
 
-    def _log(self, entry: Entry, outcome: Outcome) -> None:
+    def _log(self, entry: TrialView, outcome: Outcome) -> None:
         """Log a failed trial, the traceback of the first exception of each class, and metrics that were dropped."""
         if outcome.state in ("failed", "invalid"):
             _failures.warning(f"trial {entry.number} failed with {entry.params}: {outcome.reason}")
@@ -242,27 +221,24 @@ class Driver:
     def _pause(self, trial: OpenTrial, outcome: Outcome, step: int) -> None:
         """A trial is stopped for now: record that, call the callbacks, tell the optimiser what to expect of it."""
         entry = trial.entry
-        if self._is_timed:
-            seconds = trial.earlier_seconds + outcome.seconds
-            with suppress(UpdateFinishedTrialError):  # another process has ended it
-                self._store.set_trial_attributes(entry.trial_id, {SECONDS_KEY: seconds})
         self._budget.count(outcome.seconds)
-        recorded = self._ledger.pause(entry, step, outcome.metrics)
+        seconds = trial.earlier_seconds + outcome.seconds if self._is_timed else None
+        recorded = self._session.pause(entry, step, outcome.metrics, seconds)
         del self._open.trials[entry.number]
         if not recorded:
             _logger.warning(f"trial {entry.number} runs in another process now, so it is not paused here")
             self._shared.sync()
             return
-        paused = self._store.trial(entry.trial_id)
-        self._shared.paused[entry.number] = paused
+        paused = self._session.store.trial(entry.id)
+        self._shared.paused(TrialView(paused))
         self.stopping.count_paused()
         self._call_back(entry)
         self.model.hold(paused)
 
-    def _call_back(self, entry: Entry) -> None:
+    def _call_back(self, entry: TrialView) -> None:
         if not self._options.callbacks:
             return
-        trial = self._store.trial(entry.trial_id)
+        trial = self._session.store.trial(entry.id)
         self.study._thread_local.in_optimize_loop = True  # so that study.stop() may be called
         try:
             for callback in self._options.callbacks:
@@ -282,7 +258,7 @@ class Driver:
         with suppress(Exception):
             self._open.flush()
             for trial in self._open.trials.values():
-                self._ledger.put_back(trial.entry.trial_id, trial.deaths, self._name)
+                self._session.put_back(trial.entry, trial.deaths, self._session.driver or "")
 
     # ------------------------------------------------------------------- messages
 
@@ -299,45 +275,27 @@ class Driver:
 
     @property
     def _begun(self) -> int:
-        return self._shared.finished + len(self._shared.paused)
+        return self._shared.now.finished + len(self._shared.now.paused)
 
 
 def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
     states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
-    user = dict(outcome.metrics)
-    system: dict[str, Any] = {}
-    if outcome.reason:
-        system["fail_reason"] = outcome.reason
-        user["traceback"] = outcome.traceback or outcome.reason
-    if outcome.failure:
-        system[FAILURE_KEY] = outcome.failure
-    if outcome.variance:
-        system[VARIANCE_KEY] = outcome.variance
-    if earlier_seconds is not None:
-        system[SECONDS_KEY] = earlier_seconds + outcome.seconds
-    system |= as_attributes(outcome.constraints)
-    return Result(states.get(outcome.state, TrialState.FAIL), outcome.value, user, system, outcome.values)
+    values = outcome.values or (() if outcome.value is None else (outcome.value,))
+    return Result(
+        states.get(outcome.state, TrialState.FAIL),
+        values,
+        outcome.metrics,
+        outcome.constraints,
+        outcome.reason,
+        outcome.reason and (outcome.traceback or outcome.reason),
+        outcome.failure or {},
+        outcome.variance or None,
+        None if earlier_seconds is None else earlier_seconds + outcome.seconds,
+    )
 
 
 def _shown(result: Result) -> str:
-    return ", ".join(f"{value:.6g}" for value in result.values or ())
-
-
-def _frozen(entry: Entry, result: Result, intermediate: dict[int, float]) -> FrozenTrial:
-    return FrozenTrial(
-        number=entry.number,
-        state=result.state,
-        value=None,
-        values=result.values,
-        datetime_start=None,
-        datetime_complete=None,
-        params=entry.params,
-        distributions={},
-        user_attrs=dict(result.user_attrs),
-        system_attrs=dict(result.system_attrs),
-        intermediate_values=intermediate,
-        trial_id=entry.trial_id,
-    )
+    return ", ".join(f"{value:.6g}" for value in result.values)
 
 
 # ----------------------------------------------------------------------- progress

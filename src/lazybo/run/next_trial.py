@@ -16,37 +16,20 @@ the trials in the study and the limits of the run, so resumed runs and other pro
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
-
-from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.gp import CurveModel
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.run.open_trials import OpenTrials, Started
-from lazybo.study import (
-    ATTEMPTS_KEY,
-    FACTOR,
-    REPEAT_KEY,
-    TO_END_KEY,
-    Entry,
-    Ledger,
-    Params,
-    announced_params,
-    as_given,
-    count_of,
-    is_paused,
-    measured_seconds,
-    paused_step,
-    rungs,
-    was_enqueued,
-)
+from lazybo.study import LazyPruner, Session, TrialView
 
 if TYPE_CHECKING:
     from lazybo.run.shared_study import SharedStudy
-    from lazybo.study import StudyModel
+
+Params = dict[str, Any]
 
 # With this many workers or more, the next trial is proposed before a worker is free. Such a proposal cannot use the
 # next value, as if there were one more worker. With few workers this would cost too much, and they do not wait long.
@@ -76,12 +59,12 @@ class Bracket:
     @property
     def rungs(self) -> tuple[int, ...]:
         """r."""
-        return rungs(self.max_step)
+        return LazyPruner.rungs(self.max_step)
 
     @property
     def counts(self) -> tuple[int, ...]:
         """n."""
-        reached = (max(math.ceil(self.size / FACTOR**k), CurveModel.least) for k in range(len(self.rungs)))
+        reached = (max(math.ceil(self.size / LazyPruner.FACTOR**k), CurveModel.least) for k in range(len(self.rungs)))
         return (*reached, CurveModel.least)
 
     @property
@@ -90,37 +73,40 @@ class Bracket:
         ends = (*self.rungs, self.max_step)
         return sum(n * (end - start) for n, start, end in zip(self.counts, (0, *ends), ends, strict=False))
 
-    def is_over(self, trials: Sequence[FrozenTrial]) -> bool:
+    def is_over(self, trials: Sequence[TrialView]) -> bool:
         """Whether enough trainings have finished, with their curves, to learn from their ends."""
-        curves = (trial for trial in trials if trial.state == TrialState.COMPLETE and trial.intermediate_values)
+        curves = (trial for trial in trials if trial.state == "complete" and trial.reported)
         return sum(1 for _ in curves) >= CurveModel.least
 
     def pause_at(self, step: int) -> float:
         """The rung at which a training that has made ``step`` steps is paused; ∞ after the last one."""
         return min((rung for rung in self.rungs if rung > step), default=inf)
 
-    def next_of(self, trials: Sequence[FrozenTrial], *, needed: bool) -> FrozenTrial | None:
+    def next_of(self, trials: Sequence[TrialView], *, needed: bool) -> TrialView | None:
         """The paused trial to continue; None if a new one should begin first.
 
         If no new trial is ``needed``, a rung is complete when no more trials are on their way to it.
         """
-        known = [trial for trial in trials if trial.state not in (TrialState.FAIL, TrialState.PRUNED)]
+        known = [trial for trial in trials if not trial.has_failed and trial.state != "pruned"]
         for k in reversed(range(len(self.rungs))):
-            reached = [trial for trial in known if (trial.last_step or 0) >= self.rungs[k]]
-            here = [trial for trial in reached if is_paused(trial) and self._rung_of(trial) == k]
-            below = (trial for trial in known if (trial.last_step or 0) < self.rungs[k])
-            coming = needed or any(trial.state == TrialState.RUNNING for trial in below)
-            is_full = len(reached) >= self.counts[k] or not coming
-            if here and is_full and len(reached) - len(here) < self.counts[k + 1]:
+            here = self._to_promote(known, k, needed=needed)
+            if here:
                 return min(here, key=lambda trial: (self._value(trial, self.rungs[k]), trial.number))
         return None
 
-    def _rung_of(self, trial: FrozenTrial) -> int:
-        return sum(rung <= (trial.last_step or 0) for rung in self.rungs) - 1
+    def _to_promote(self, trials: Sequence[TrialView], k: int, *, needed: bool) -> list[TrialView]:
+        """The trials that are paused at a rung, if it is complete and fewer than its share have continued."""
+        ends = (*self.rungs[1:], inf)
+        reached = [trial for trial in trials if (trial.last_step or 0) >= self.rungs[k]]
+        here = [trial for trial in reached if trial.is_paused and (trial.last_step or 0) < ends[k]]
+        below = (trial for trial in trials if (trial.last_step or 0) < self.rungs[k])
+        coming = needed or any(trial.state == "running" for trial in below)
+        is_full = len(reached) >= self.counts[k] or not coming
+        return here if is_full and len(reached) - len(here) < self.counts[k + 1] else []
 
-    def _value(self, trial: FrozenTrial, rung: int) -> float:
+    def _value(self, trial: TrialView, rung: int) -> float:
         """The value at a rung, or at the first step after it; small is good."""
-        value = self.sign * trial.intermediate_values[min(s for s in trial.intermediate_values if s >= rung)]
+        value = self.sign * trial.reported[min(step for step in trial.reported if step >= rung)]
         return inf if math.isnan(value) else value
 
 
@@ -147,8 +133,7 @@ class TrialSource:
 
     def __init__(
         self,
-        model: "StudyModel",
-        ledger: Ledger,
+        session: Session,
         shared: "SharedStudy",
         open_trials: OpenTrials,
         stopping: Stopping,
@@ -156,10 +141,9 @@ class TrialSource:
         budget: Budget,
         bracket: Bracket | None = None,
     ) -> None:
-        self._model, self._ledger, self._shared, self._open = model, ledger, shared, open_trials
+        self._session, self._model, self._shared, self._open = session, session.model, shared, open_trials
         self._stopping, self._gain, self._budget = stopping, gain, budget
         self._bracket = bracket  # None when it is over
-        self._defines = open_trials.options.defines
         self._confirm, self._n_trials = open_trials.options.limits.confirm, or_inf(open_trials.options.n_trials)
         self._ahead: list[Params] = []  # proposals for the numbers from ``_ahead_from`` on
         self._ahead_from = 0
@@ -173,11 +157,11 @@ class TrialSource:
     @property
     def left(self) -> float:
         """How many trials are still to be started, here or elsewhere."""
-        begun = len(self._shared.paused) + len(self._open.trials) + len(self._shared.elsewhere)
-        left = self._n_trials - self._shared.finished - begun
+        now = self._shared.now
+        left = self._n_trials - now.finished - len(now.paused) - len(self._open.trials) - now.elsewhere
         if self._stopping.search_ended is None:
             return left
-        return min(left, self._confirm - self._shared.repeats) if self._model.optimizer.planner.n_feasible else 0
+        return min(left, self._confirm - now.repeats) if self._model.optimizer.planner.n_feasible else 0
 
     @property
     def _is_checking(self) -> bool:
@@ -189,40 +173,43 @@ class TrialSource:
     def start(self) -> Started | None:
         """Start a queued, paused or new trial; None if no more are needed, or while others must finish first."""
         while self._stopping.reason is None:
-            if self._shared.elsewhere:
+            if self._shared.now.elsewhere:
                 self._shared.sync()
-                self._shared.wait_for_earlier(self._shared.next_number)
-            if self._shared.next_number != self._ahead_from:
+                self._shared.wait_for_earlier(self._shared.now.next_number)
+            if self._shared.now.next_number != self._ahead_from:
                 self._ahead = []  # these proposals do not know the trials of other processes
             needed = self.left > 0
             if needed:
                 self._note_budget()
-            if needed and self._shared.queued:
-                started = self._start_queued(self._shared.queued.pop(0))
-            elif needed and self._search_ends():
+            if needed and not self._shared.now.queued and self._search_ends():
                 continue
+            if needed and self._shared.now.queued:
+                started = self._start_queued(self._shared.next_queued())
+            elif (paused := self._next_paused(needed)) is not None:
+                started = self._start_paused(paused)
+            elif needed and self._ahead:
+                started = self._start_new()
             else:
-                first = self._next_of_bracket(needed)
-                proposed = first is None and needed and self._has_next()
-                paused = first or self._worth_resuming()
-                if paused is not None:
-                    started = self._start_paused(paused)
-                elif proposed:
-                    started = self._start_new()
-                else:
-                    self._end_check(StopReason.CONFIRMED if needed else None)
-                    return None
+                self._end_check(StopReason.CONFIRMED if needed else None)
+                return None
             if started is not None:
                 return started
             self._shared.sync()  # another process was faster, and may have started the last one that was needed
         return None
+
+    def _next_paused(self, needed: bool) -> TrialView | None:
+        """The paused trial to continue; None if a new one is worth more, which is then proposed if it is ``needed``."""
+        first = self._next_of_bracket(needed)
+        if first is None and needed:
+            self._propose_next()
+        return first or self._worth_resuming()
 
     # ----------------------------------------------------------------- proposals
 
     def propose_ahead(self) -> None:
         """With many workers: propose the trial of the next free worker while all of them are busy."""
         many = self._open.engine.workers >= MANY_WORKERS
-        if many and not self._ahead and not self._shared.queued and self.left > 0 and not self._is_checking:
+        if many and not self._ahead and not self._shared.now.queued and self.left > 0 and not self._is_checking:
             self._ahead = self._propose(1)
 
     def _note_budget(self) -> None:
@@ -235,55 +222,45 @@ class TrialSource:
             return False
         if self._open.options.limits.min_gain is not None:
             self._model.tell_forecasts()
-        if not self._gain.is_reached(self._shared.searched):
+        if not self._gain.is_reached(self._shared.now.searched):
             return False
         self._stopping.end_search(StopReason.GAIN)
         return True
 
-    def _has_next(self) -> bool:
-        """Propose the next trials, unless that was done already; False if the final check needs no more."""
+    def _propose_next(self) -> None:
+        """Propose the next trials, unless that was done already; none if the final check needs no more."""
         if self._is_checking:
             self._ahead = self._propose(1)
         elif not self._ahead:
             left = self.left - self._confirm
             self._ahead = self._propose(int(max(1, min(self._open.free_slots, left))))
-        return bool(self._ahead)
 
     def _end_check(self, reason: StopReason | None = None) -> None:
         """The final check starts no more trials. It is over when nothing runs any more: each value may change that."""
         reason = self._stopping.search_ended or reason
-        if reason is not None and not self._open.trials and not self._shared.elsewhere:
+        if reason is not None and not self._open.trials and not self._shared.now.elsewhere:
             self._stopping.stop(reason)
 
     def _start_new(self) -> Started | None:
-        params = self._ahead.pop(0)
-        self._ledger.note(self._model.unsaved_attributes())
-        number = self._shared.next_number
-        entry = self._ledger.begin(number, params, self._propose_again, self._end_of_numbers, self._attributes)
-        if entry is None or entry.params is not params:
+        params, number = self._ahead.pop(0), self._shared.now.next_number
+        begun = self._session.begin(number, params, self._propose_again, self._end_of_numbers, self._repeated)
+        if begun is None or begun.params is not params:
             self._ahead = []  # these proposals do not know the trials of other processes
-        if entry is None:
+        if begun is None:
             return None
-        self._model.seen.written()
-        self._shared.next_number = self._ahead_from = entry.number + 1
-        repeat = bool(self._mark(entry.params))
-        self._shared.repeats = self._shared.repeats + 1 if repeat else 0
-        return Started(replace(entry, repeat=repeat), pause_at=inf if repeat else self._pause_at(0))
+        self._shared.begun(begun)
+        self._ahead_from = begun.number + 1
+        return Started(begun, pause_at=inf if begun.repeat_of is not None else self._pause_at(0))
 
-    def _attributes(self, params: Params) -> Mapping[str, Any]:
-        """The attributes of a new trial with these parameters, which were proposed last."""
-        # The sampler chooses the parameters that an objective names, so there is no proposal to replay.
-        return {} if self._defines else {**self._mark(params), **self._model.seen.attributes()}
-
-    def _mark(self, params: Params) -> Mapping[str, Any]:
-        """The attribute of a trial that repeats another one."""
-        return {REPEAT_KEY: self._repeat[1]} if self._repeat is not None and params is self._repeat[0] else {}
+    def _repeated(self, params: Params) -> int | None:
+        """The trial that a new one with these parameters, which were proposed last, repeats."""
+        return self._repeat[1] if self._repeat is not None and params is self._repeat[0] else None
 
     def _propose(self, count: int) -> list[Params]:
         """At most ``count`` proposals; none if the final check needs no more."""
-        number = self._ahead_from = self._shared.next_number
+        number = self._ahead_from = self._shared.now.next_number
         if self._is_checking:
-            repeat = self._model.next_repeat(self._shared.read())
+            repeat = self._model.next_repeat(self._session.read().frozen)
             if repeat is None:
                 return []  # keep the last one: a driver that has reserved a number still uses it
             self._repeat = repeat
@@ -291,7 +268,7 @@ class TrialSource:
         for running, values in self._open.reported().items():
             self._model.watch(running, values)
         self._note_budget()
-        return self._model.propose(number, count)[:count]
+        return self._session.propose(number, count)[:count]
 
     def _propose_again(self, number: int) -> Params | None:
         """The proposal for ``number``, after other processes took the numbers before it."""
@@ -304,76 +281,63 @@ class TrialSource:
 
     def _end_of_numbers(self) -> float:
         """New trials are needed below this number; queued trials already have numbers."""
-        return self._shared.next_number + self.left - len(self._shared.queued)
+        return self._shared.now.next_number + self.left - len(self._shared.now.queued)
 
     # ----------------------------------------------------------- paused and queued
 
-    def _next_of_bracket(self, needed: bool) -> FrozenTrial | None:
+    def _next_of_bracket(self, needed: bool) -> TrialView | None:
         """The paused trial that continues in the bracket; None if a new one should begin, or the bracket is over."""
-        trials = self._shared.read() if self._bracket is not None else []
-        self._end_bracket(trials)
+        trials = self._end_bracket()
         return None if self._bracket is None else self._bracket.next_of(trials, needed=needed)
 
-    def _end_bracket(self, trials: Sequence[FrozenTrial]) -> None:
-        """End the bracket if it is over, judging by all trials."""
+    def _end_bracket(self) -> Sequence[TrialView]:
+        """End the bracket if it is over, judging by all trials, which are returned."""
         if self._bracket is None:
-            return
+            return ()
+        trials = self._session.read().trials
         if self._bracket.is_over(trials) or self._is_checking or self._stopping.search_ended is not None:
             self._bracket = None
+        return trials
 
     def _pause_at(self, step: int) -> float:
         """Where the bracket pauses a trial that was paused after ``step`` steps; 0: it is new."""
         return inf if self._bracket is None else self._bracket.pause_at(step)
 
-    def _worth_resuming(self) -> FrozenTrial | None:
+    def _worth_resuming(self) -> TrialView | None:
         """The paused trial to continue before a new one is started, if any."""
-        if not self._shared.paused or self._is_checking or self._stopping.search_ended is not None:
+        paused = [trial.frozen for _, trial in sorted(self._shared.now.paused.items())]
+        if not paused or self._is_checking or self._stopping.search_ended is not None:
             return None
-        proposal = self._ahead[0] if self._ahead else None
-        paused = [trial for _, trial in sorted(self._shared.paused.items())]
-        return self._model.curves.best_to_resume(paused, proposal)
+        found = self._model.curves.best_to_resume(paused, self._ahead[0] if self._ahead else None)
+        return None if found is None else TrialView(found)
 
-    def _start_paused(self, trial: FrozenTrial) -> Started | None:
+    def _start_paused(self, trial: TrialView) -> Started | None:
         """Continue a paused trial; None if another process was faster."""
         self._ahead = []  # these proposals do not know the values that follow
-        self._model.forget_unsaved()
+        self._model.memory.forget_unsaved()
         started = self._start_queued(trial)
         if started is not None:
-            self._shared.paused.pop(trial.number, None)
-            self._ledger.unpause(trial._trial_id)
+            self._shared.resumed(trial)
+            self._session.unpause(trial)
         return started
 
-    def _start_queued(self, trial: FrozenTrial) -> Started | None:
+    def _start_queued(self, trial: TrialView) -> Started | None:
         """Run a trial that somebody enqueued, or whose driver died; None if another process was faster."""
-        if not self._ledger.claim(trial._trial_id):
+        taken = self._session.claim(trial)
+        if taken is None:
             return None
-        optimizer, attributes = self._model.optimizer, trial.system_attrs
-        # A driver that died while it wrote the parameters had announced all of them.
-        announced = announced_params(trial, self._model.space.distributions)
-        written = announced or trial.params or attributes.get("fixed_params", {})
-        fixed = as_given(written, self._model.space.distributions)
-        params = {} if self._defines else dict(fixed)
-        try:
-            if not self._defines and not optimizer.space.has(fixed):
-                params = self._model.complete(fixed, trial.number)
-                self._model.forget_unsaved()
-            optimizer.planner.check_feasible(params)
-        except ValueError as error:
-            entry = Entry(trial._trial_id, trial.number, params)
-            return Started(entry, invalid=f"it was enqueued with {fixed}: {error}")
-        if not self._defines:
-            self._ledger.fill_in(trial._trial_id, trial.params, params)
-        # A training whose driver died is judged as if nothing had happened: by the step at which it was last paused.
-        paused_at = paused_step(trial)
-        if self._bracket is not None:
-            self._end_bracket(self._shared.read())
+        claimed, why_not = taken
+        if why_not:
+            return Started(claimed, invalid=why_not)
+        self._end_bracket()
         # The bracket compares configurations that the optimiser has chosen.
-        chosen = was_enqueued(attributes) or attributes.get(TO_END_KEY)
+        chosen = trial.handling.was_enqueued or trial.handling.runs_to_end
+        # A training whose driver died is judged as if nothing had happened: by the step at which it was last paused.
         return Started(
-            Entry(trial._trial_id, trial.number, params, REPEAT_KEY in attributes),
-            count_of(trial, ATTEMPTS_KEY) if ATTEMPTS_KEY in attributes else None,
-            trial.intermediate_values,
-            judged_from=inf if attributes.get(TO_END_KEY) else RESUMED * paused_at,
-            pause_at=inf if chosen else self._pause_at(paused_at),
-            seconds=measured_seconds(trial) or 0.0,
+            claimed,
+            trial.handling.attempts,
+            trial.reported,
+            judged_from=inf if trial.handling.runs_to_end else RESUMED * trial.handling.paused_step,
+            pause_at=inf if chosen else self._pause_at(trial.handling.paused_step),
+            seconds=trial.handling.measured_seconds or 0.0,
         )

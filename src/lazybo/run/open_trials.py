@@ -24,7 +24,7 @@ from lazybo.run.limits import Limits, or_inf
 from lazybo.run.objective import Call, mean_of, variance_of_mean
 from lazybo.run.reports import StudyReporter
 from lazybo.run.worker import NO_STEPS, Outcome, Steps, Task, evaluate
-from lazybo.study import ATTEMPTS_KEY, Entry, Store
+from lazybo.study import Session, TrialView
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
@@ -54,7 +54,7 @@ class RunOptions:
 class Started:
     """A trial that is running in the study under this driver's name."""
 
-    entry: Entry
+    entry: TrialView
     deaths: int | None = None  # None: it never ran before
     values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
     invalid: str = ""  # why it cannot be evaluated
@@ -67,7 +67,7 @@ class Started:
 class OpenTrial:
     """A trial that runs here."""
 
-    entry: Entry
+    entry: TrialView
     deaths: int  # how many evaluations of it died with their worker or driver
     records_begin: bool  # whether the study records when a worker starts it
     folds: dict[int | None, float]  # the values known so far
@@ -102,29 +102,27 @@ Ended: TypeAlias = tuple[OpenTrial, Outcome]
 class OpenTrials:
     """The trials that run here. An engine evaluates each as one task, or as one task for each fold.
 
-    ``connect`` gives what workers report to. ``note_begin`` is called when a worker starts a trial whose start is
-    recorded.
+    ``connect`` gives what workers report to.
     """
 
     def __init__(
         self,
-        study: Study,
+        session: Session,
         engine: Engine,
         options: RunOptions,
         *,
         connect: Callable[[StudyReporter], Reporter],
-        note_begin: Callable[[Entry, int], object],
     ) -> None:
         self.engine, self.options = engine, options
         self.trials: dict[int, OpenTrial] = {}  # by number
-        self._store, self._limits, self._note_begin = Store(study), options.limits, note_begin
+        self._session, self._limits = session, options.limits
         self._has_checkpoints = options.steps.checkpoints is not None
         self._folds: tuple[int | None, ...] = (None,) if options.folds is None else tuple(range(options.folds))
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._tasks: list[tuple[OpenTrial, int | None]] = []  # to submit before any other trial starts
         self._running: dict[Future[Outcome], _Running] = {}
         followers = [callback.report for callback in options.callbacks if hasattr(callback, "report")]
-        self._reporter = StudyReporter(study, self._on_begin, followers, defines=options.defines)
+        self._reporter = StudyReporter(session.study, self._on_begin, followers, defines=options.defines)
         self._connect = partial(connect, self._reporter)
         self._worker_reporter = self._connect() if options.reports else None
 
@@ -164,8 +162,8 @@ class OpenTrials:
         self.trials[entry.number] = trial
         # Without a checkpoint a trial starts from its first step, and reports all values again.
         earlier = values if self._has_checkpoints else {}
-        judged_from = math.inf if entry.repeat and self.options.steps.pausable else started.judged_from
-        self._reporter.open(entry.number, entry.trial_id, earlier, judged_from=judged_from, stop_at=started.pause_at)
+        judged_from = math.inf if entry.repeat_of is not None and self.options.steps.pausable else started.judged_from
+        self._reporter.open(entry.number, entry.id, earlier, judged_from=judged_from, stop_at=started.pause_at)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
         return trial
 
@@ -217,7 +215,7 @@ class OpenTrials:
         """A worker starts an evaluation, and waits until this returns. Called in any thread."""
         trial = self.trials.get(number)
         if trial is not None and trial.records_begin:
-            self._note_begin(trial.entry, trial.deaths)
+            self._session.note_start(trial.entry, trial.deaths)
         self._events.put(Began(number, fold))
 
     def wake(self) -> None:
@@ -258,7 +256,7 @@ class OpenTrials:
         except (WorkerDied, CancelledError) as error:
             return self._worker_died(running, error)
         except EngineBroken as error:
-            raise RunFailed(f"{error} {how_to_resume(self._store.study)}") from error
+            raise RunFailed(f"{error} {how_to_resume(self._session.study)}") from error
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # for example, a result that cannot be pickled
@@ -272,10 +270,8 @@ class OpenTrials:
         assert outcome.value is not None, "a complete outcome has a value"
         trial.folds[fold] = outcome.value
         trial.fold_seconds.append(outcome.seconds)
-        try:
-            self._store.set_intermediate_value(trial.entry.trial_id, fold, outcome.value)
-        except UpdateFinishedTrialError:
-            return trial, outcome  # another process ended it, as the ledger will say
+        if self._session.report({trial.entry.id: {fold: outcome.value}}):
+            return trial, outcome  # another process ended it, as the session will say
         if len(trial.folds) < len(self._folds):
             return None
         values = [trial.folds[fold] for fold in self._folds]
@@ -297,9 +293,9 @@ class OpenTrials:
         if trial.deaths > self._limits.retries:
             return trial, failed
         try:
-            self._store.set_trial_attributes(trial.entry.trial_id, {ATTEMPTS_KEY: trial.deaths})
+            self._session.note(trial.entry, attempts=trial.deaths)
         except UpdateFinishedTrialError:
-            return trial, failed  # another process ended it, as the ledger will say
+            return trial, failed  # another process ended it, as the session will say
         _logger.warning(f"trial {trial.entry.number}: its worker died ({error}); it is run again")
         self._tasks.append((trial, running.fold))
         return None

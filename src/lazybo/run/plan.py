@@ -16,7 +16,6 @@ from typing import Any
 from optuna.pruners import BasePruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Direction, checks
 from lazybo.run.arguments import (
@@ -49,23 +48,7 @@ from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.worker import Steps
 from lazybo.search import Optimizer, Options
 from lazybo.space import Space
-from lazybo.study import (
-    DEFAULT_NAME,
-    SECONDS,
-    Definition,
-    LazyPruner,
-    LazySampler,
-    Store,
-    StudyModel,
-    explained,
-    keep_options,
-    open_ledger,
-    open_model,
-    open_storage,
-    open_study,
-    options_digest,
-    read_earlier,
-)
+from lazybo.study import Definition, LazyPruner, LazySampler, Session, Store, StudyView
 
 
 @checks.hinting(HINTS)
@@ -175,13 +158,13 @@ class RunPlan(RunOptions):
         check_objects(given.callbacks, pruner, given.study_name)
         reports = pruner.reports if isinstance(pruner, LazyPruner) else None
         goals = Goals.of(given.direction, given.constraints).reporting(reports)
-        goals = replace(goals, cost=None if options.cost == SECONDS else options.cost)
+        goals = replace(goals, cost=None if options.cost == checks.SECONDS else options.cost)
         folds = given.objective.k if isinstance(given.objective, KFold) else None
         check_combination(goals, limits, options, given.warm_start, pruner, folds=folds is not None)
         space, options = checked_space(given.space, options, limits, given.warm_start, given.max_steps)
-        place = given.storage, given.study_name or DEFAULT_NAME
-        earlier = read_earlier(options.earlier, goals.directions, *place, goals.names)
-        options = replace(options, earlier=earlier)
+        definition = Definition(goals.directions, goals.names)
+        name = given.study_name or definition.DEFAULT_NAME
+        options = replace(options, earlier=definition.earlier(options.earlier, given.storage, name))
         optimizer = Optimizer.with_options(space, goals.directions, options)  # refuses wrong options
         first = check_initial(given.initial, space, optimizer)
         known = known_results(given.warm_start, space, goals.directions[0])
@@ -230,11 +213,11 @@ class RunPlan(RunOptions):
             with self._engine() as engine, contextlib.ExitStack() as stack:
                 assert isinstance(self.objective, Call), "it has not been sent"
                 payload = _sendable(self.objective) if engine.remote else self.objective
-                backend = open_storage(self.storage)
-                stack.enter_context(explained(backend))
+                backend = Store.open(self.storage)
+                stack.enter_context(Store.explained(backend))
                 bounds = tuple(bound.name for bound in self.goals.bounds)
                 definition = Definition(self.goals.directions, self.goals.names, bounds, self.goals.reports)
-                study, seed = open_study(backend, self.study_name, definition, self.space, self.seed)
+                study, seed = definition.open(backend, self.study_name, self.space, self.seed)
                 root = checkpoint_root(study, self.checkpoints) if self.objective.takes_checkpoint else None
                 run = replace(
                     self,
@@ -242,8 +225,8 @@ class RunPlan(RunOptions):
                     steps=replace(self.steps, checkpoints=root),
                     devices=None if self.devices is None else replace(self.devices, by_engine=engine.assigns_devices),
                 )
-                model = self._begin(study, replace(self.options, seed=seed))
-                failure = _drive(study, model, engine, run)
+                session = self._begin(study, replace(self.options, seed=seed))
+                failure = _drive(session, engine, run)
                 if self.defines and failure is None:
                     _warn_of_names(study, self.initial, self.options)
             if failure is not None:  # now nothing runs any more, and the engine is closed
@@ -285,29 +268,26 @@ class RunPlan(RunOptions):
         if self.limits.trial_timeout is not None and isinstance(engine, SerialEngine):
             raise ValueError("trial_timeout cannot end an evaluation in this process; use executor='processes'")
 
-    def _begin(self, study: Study, options: Options) -> StudyModel:
+    def _begin(self, study: Study, options: Options) -> Session:
         """Write what the study keeps of the run, queue the initial configurations, and open the model."""
-        trials = Store(study).trials()
+        view = StudyView.of(study)
         if not self.defines:
-            _warn_of_repeats(self.space, self.n_trials, self.limits, trials)
-        keep_options(study, options, self.space, trials)
+            _warn_of_repeats(self.space, self.n_trials, self.limits, view)
+        view.keep_options(options, self.space)
         # A kernel object has the columns of this space; the sampler infers its own space from the trials.
         by_name = options.kernel if isinstance(options.kernel, str) else None
         study.sampler = LazySampler.with_options(replace(options, kernel=by_name), self.space.feasible)
         study.pruner = self.pruner
-        model = open_model(study, options, self.space, trials)
-        model.seen.record(options_digest(options), len(self.known), predicate=self.space.feasible is not None)
-        for params, value in self.known:
-            model.optimizer.observe(params, value, outside=True)
+        session = Session(study, self.space, driver="", options=options, known=self.known)
         if self.defines:
             for each in self.initial:
                 study.enqueue_trial(dict(each), skip_if_exists=True)
         else:
-            open_ledger(study, self.space.distributions, driver="").enqueue([dict(each) for each in self.initial])
-        return model
+            session.enqueue([dict(each) for each in self.initial])
+        return session
 
 
-def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> BaseException | None:
+def _drive(session: Session, engine: Engine, run: RunOptions) -> BaseException | None:
     """Run the trials under a name that other processes can see, and record why no more were started.
 
     Returns the error or interrupt that the run ends with, if any.
@@ -318,13 +298,14 @@ def _drive(study: Study, model: StudyModel, engine: Engine, run: RunOptions) -> 
         def connect(reporter: StudyReporter) -> Reporter:
             return stack.enter_context(listening(reporter, engine.host)) if engine.remote else reporter
 
-        driver = Driver(study, model, engine, run, name=stack.enter_context(present(study, **facts)), connect=connect)
+        session.driver = stack.enter_context(present(session.study, **facts))
+        driver = Driver(session, engine, run, connect=connect)
         driver.run()
         reason = driver.stopping.reason
         # The noise that a final check has learned decides what is recommended.
-        learned = model.unsaved_attributes() if run.limits.confirm else {}
-        learned |= model.seen.rest() if learned else {}
-        Store(study).set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
+        learned = session.model.memory.unsaved_attributes() if run.limits.confirm else {}
+        learned |= session.model.seen.rest() if learned else {}
+        session.store.set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
         if reason != StopReason.INTERRUPTED:
             return driver.stopping.error
         interrupt = KeyboardInterrupt()
@@ -359,7 +340,7 @@ def _check_places(devices: Devices, n_parallel: int | None) -> int:
 
 
 def _warn_of_names(study: Study, initial: Sequence[Mapping[str, Any]], options: Options) -> None:
-    completed = [trial for trial in Store(study).trials() if trial.state == TrialState.COMPLETE]
+    completed = [trial for trial in StudyView.of(study).trials if trial.state == "complete"]
     asked = {name for trial in completed for name in trial.params}
     if not completed:
         return
@@ -377,9 +358,9 @@ def _warn_of_names(study: Study, initial: Sequence[Mapping[str, Any]], options: 
             )
 
 
-def _warn_of_repeats(space: Space, n_trials: int | None, limits: Limits, trials: Sequence[FrozenTrial]) -> None:
+def _warn_of_repeats(space: Space, n_trials: int | None, limits: Limits, view: StudyView) -> None:
     """Warn if the search has more trials than there are configurations; failed ones may be repeated."""
-    wanted = or_inf(n_trials) - limits.confirm - sum(trial.state == TrialState.FAIL for trial in trials)
+    wanted = or_inf(n_trials) - limits.confirm - sum(trial.has_failed for trial in view.trials)
     if space.size < wanted < math.inf:
         count = f"{space.size:g} configuration{'s' * (space.size > 1)}"
         checks.warn(

@@ -22,7 +22,7 @@ import psutil
 from optuna.study import Study
 
 from lazybo.core import checks
-from lazybo.study import MAX_STORED, Store
+from lazybo.study import Store
 
 # Followed by ":" and the name of a driver: its machine, its process, and a count that rises.
 HEARTBEAT_KEY = "lazybo:heartbeat"
@@ -54,7 +54,7 @@ class Process:
         where, birth = plain["machine"], plain["born"]
         if not isinstance(where, str) or not (birth is None or checks.is_number(birth)):
             raise ValueError(f"machine and born must be a string and a number, not {checks.shortened((where, birth))}")
-        return Process(where, checks.whole("pid", plain["pid"], 1, MAX_STORED), birth)
+        return Process(where, checks.whole("pid", plain["pid"], 1, checks.MAX_STORED), birth)
 
     @property
     def is_here(self) -> bool:

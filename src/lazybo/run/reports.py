@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run.channel import READS, WRITES
 from lazybo.run.trial import DEVICE, suggested
-from lazybo.study import Store, open_ledger, with_retries
+from lazybo.study import Session, Store
 
 # Seconds between two writes of intermediate values.
 WRITE_INTERVAL = 0.5
@@ -61,7 +61,7 @@ class StudyReporter:
         self._study, self._store, self._on_begin, self._followers = study, Store(study), on_begin, followers
         self._defines = defines
         interval = 0.0 if self._store.in_memory else WRITE_INTERVAL  # in memory nothing is gained by waiting
-        self._writer = BatchedWriter(open_ledger(study, {}, None).report, interval)
+        self._writer = BatchedWriter(Session(study).report, interval)
         self._open: dict[int, _OpenTrial] = {}  # by number
 
     def open(
@@ -80,7 +80,7 @@ class StudyReporter:
         """
         known = dict(values or {})
         # Made when the trial begins: its sampler does not wait for trials of its own.
-        defining = with_retries(partial(Trial, self._study, trial_id)) if self._defines else None
+        defining = Store.retried(partial(Trial, self._study, trial_id)) if self._defines else None
         self._open[number] = _OpenTrial(trial_id, known, frozenset(known), judged_from, stop_at, defining=defining)
 
     def close(self, number: int) -> dict[int, float]:
@@ -123,7 +123,7 @@ class StudyReporter:
         if method not in (*READS, *WRITES):
             raise ValueError(f"workers cannot call {method} of the storage")
         self._writer.flush()  # what a trial has reported can be read
-        return with_retries(partial(getattr(self._store.storage, method), *arguments, **named))
+        return Store.retried(partial(getattr(self._store.storage, method), *arguments, **named))
 
     def begin(self, number: int, fold: int | None) -> None:
         """A worker starts an evaluation."""
@@ -168,7 +168,7 @@ class StudyReporter:
             trial.frozen = None
         frozen = copy.copy(self._frozen(trial))
         frozen.intermediate_values = {**frozen.intermediate_values, **trial.values}
-        return bool(with_retries(partial(pruner.prune, self._study, frozen)))
+        return bool(Store.retried(partial(pruner.prune, self._study, frozen)))
 
     def _frozen(self, trial: _OpenTrial) -> FrozenTrial:
         """A trial as it was when it first reported."""

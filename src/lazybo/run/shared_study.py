@@ -13,152 +13,155 @@ A training with a checkpoint continues where it was. Deaths after which it got f
 So a trial never fails without having been evaluated, and a trial that kills its driver each time does fail in the end.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from lazybo.run.presence import Drivers
-from lazybo.study import (
-    ATTEMPTS_KEY,
-    DRIVER_KEY,
-    REPEAT_KEY,
-    Entry,
-    Ledger,
-    Result,
-    Store,
-    Unannounced,
-    count_of,
-    is_paused,
-)
+from lazybo.study import Result, Session, TrialView
 
-if TYPE_CHECKING:
-    from lazybo.study import StudyModel
-
-# How many values a training with a checkpoint had reported when its driver last died.
-STEPS_KEY = "lazybo:steps"
-# The driver whose worker started a trial, and the value of ATTEMPTS_KEY then.
-BEGAN_KEY = "lazybo:began"
 # What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.
 EVALUATES_HERE = "evaluates_here"
 RECORDS_ALL = "records_all"
 
 
 class Orphans:
-    """The trials of drivers that died, as the driver ``name`` finds them."""
+    """The trials of drivers that died, as the driver of a session finds them."""
 
-    def __init__(self, study: Study, ledger: Ledger, name: str, retries: int, *, checkpoints: bool = False) -> None:
-        self._store, self._ledger, self._name, self._retries = Store(study), ledger, name, retries
-        self._checkpoints = checkpoints
-        self._drivers = Drivers(study, name)
+    def __init__(self, session: Session, retries: int, *, checkpoints: bool = False) -> None:
+        self._session, self._retries, self._checkpoints = session, retries, checkpoints
+        self._drivers = Drivers(session.study, session.driver or "")
 
     def living(self) -> set[str]:
         """The other drivers that work on the study."""
-        return self._drivers.living() - {self._name}
+        return self._drivers.living() - {self._session.driver or ""}
 
-    def is_ours(self, trial: FrozenTrial) -> bool:
-        """Whether a trial runs under the name of this driver."""
-        return trial.state == TrialState.RUNNING and trial.system_attrs.get(DRIVER_KEY) == self._name
-
-    def take_over(self, trial: FrozenTrial) -> None:
+    def take_over(self, trial: TrialView) -> None:
         """Queue a trial to be run again, or fail it if it died too often."""
-        driver = trial.system_attrs[DRIVER_KEY]
-        now = self._store.trial(trial._trial_id)
-        if now.state != TrialState.RUNNING or now.system_attrs.get(DRIVER_KEY) != driver:
+        driver = trial.handling.driver
+        now = TrialView(self._session.store.trial(trial.id))
+        if driver is None or now.state != "running" or now.handling.driver != driver:
             return  # another process was faster
-        counts = self._had_begun(now)
+        counts = self._had_begun(now, driver)
         deaths = self._earlier_deaths(now) + counts
         if deaths <= self._retries or not counts:
-            self._ledger.put_back(trial._trial_id, deaths, driver)
+            self._session.put_back(trial, deaths, driver)
             return
         reason = f"the process that ran it died, {deaths} times in all"
-        failed = Result(TrialState.FAIL, None, {"traceback": reason}, {"fail_reason": reason})
-        self._ledger.finish(Entry(trial._trial_id, trial.number, trial.params), failed)
+        self._session.finish(trial, Result(TrialState.FAIL, reason=reason, traceback=reason))
 
-    def _earlier_deaths(self, trial: FrozenTrial) -> int:
+    def _earlier_deaths(self, trial: TrialView) -> int:
         """How often a trial has died before. A training that has got further since it last died is not at fault."""
-        steps = len(trial.intermediate_values)
-        if not self._checkpoints or steps <= count_of(trial, STEPS_KEY):
-            return count_of(trial, ATTEMPTS_KEY)
+        steps = len(trial.reported)
+        if not self._checkpoints or steps <= trial.handling.steps_at_death:
+            return trial.handling.attempts or 0
         with suppress(UpdateFinishedTrialError):
-            self._store.set_trial_attributes(trial._trial_id, {STEPS_KEY: steps})
+            self._session.note(trial, steps=steps)
         return 0
 
-    def note_begin(self, entry: Entry, deaths: int) -> None:
-        """Record that a worker starts a trial. Called in any thread, before the objective is."""
-        # If the storage does not answer, the evaluation continues, and a death of its driver will not count.
-        with suppress(Exception):
-            self._store.storage.set_trial_system_attr(entry.trial_id, BEGAN_KEY, f"{self._name} {deaths}")
-
-    def _had_begun(self, trial: FrozenTrial) -> bool:
+    def _had_begun(self, trial: TrialView, driver: str) -> bool:
         """Whether the death of a trial's driver counts."""
-        driver, deaths = trial.system_attrs[DRIVER_KEY], trial.system_attrs.get(ATTEMPTS_KEY)
-        if trial.system_attrs.get(BEGAN_KEY) == f"{driver} {deaths or 0}":
+        if trial.handling.began == f"{driver} {trial.handling.attempts or 0}":
             return True
         here = self._drivers.fact(driver, EVALUATES_HERE)
         if here is None:
             return True  # the driver wrote nothing about itself
-        return bool(here) and deaths is None and not self._drivers.fact(driver, RECORDS_ALL)
+        return bool(here) and trial.handling.attempts is None and not self._drivers.fact(driver, RECORDS_ALL)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a study is, as a driver needs to know it. ``running`` are the trials that run elsewhere."""
+
+    finished: int = 0  # how many trials ended
+    repeats: int = 0  # how many trials of the final check there are: those after the last other trial
+    searched: int = 0  # how many of the finished trials are no repeats
+    queued: Sequence[TrialView] = ()  # trials to run before new ones are proposed
+    paused: Mapping[int, TrialView] = field(default_factory=dict)  # by number
+    running: Sequence[TrialView] = ()
+    elsewhere: int = 0  # how many trials other living drivers run
+    next_number: int = 0
+
+    @staticmethod
+    def of(trials: Sequence[TrialView], own: Container[int]) -> "Standing":
+        """The standing of these trials. ``own`` has the numbers of those that run here."""
+        # A process that took this one for dead, after a suspension for example, queues trials that still run here.
+        elsewhere = [trial for trial in trials if not trial.has_ended and trial.number not in own]
+        ended = [trial for trial in trials if trial.has_ended]
+        return Standing(
+            finished=len(ended),
+            repeats=len([*takewhile(lambda trial: trial.repeat_of is not None, reversed(trials))]),
+            searched=sum(trial.repeat_of is None for trial in ended),
+            queued=[trial for trial in elsewhere if trial.state == "waiting"],
+            paused={trial.number: trial for trial in elsewhere if trial.is_paused},
+            running=[trial for trial in elsewhere if trial.state == "running"],
+            next_number=len(trials),
+        )
 
 
 class SharedStudy:
-    """The trials of a study as of the last `sync`. ``own`` has the numbers of the trials that run here."""
+    """A study as of the last `sync`, and what has happened here since. ``own`` has the numbers of the trials here."""
 
-    def __init__(self, study: Study, model: "StudyModel", orphans: Orphans, own: Container[int]) -> None:
-        self.finished = 0  # how many trials ended
-        self.repeats = 0  # how many trials of the final check there are: those after the last other trial
-        self.searched = 0  # how many of the finished trials are no repeats
-        self.queued: list[FrozenTrial] = []  # trials to run before new ones are proposed
-        self.paused: dict[int, FrozenTrial] = {}  # by number
-        self.elsewhere: set[int] = set()  # numbers of the trials that other processes run
-        self.next_number = 0
-        self._store, self._model, self._orphans, self._own = Store(study), model, orphans, own
-        self._unannounced = Unannounced()
-        self._running_elsewhere: list[FrozenTrial] = []
+    def __init__(self, session: Session, orphans: Orphans, own: Container[int]) -> None:
+        self._session, self._orphans, self._own = session, orphans, own
+        self.now = Standing()
 
     def sync(self, except_number: int = -1) -> None:
         """Read what other processes have done, and take over the trials of those that died.
 
         ``except_number`` is the number of a trial that this process is creating; it may have reserved that number.
         """
-        trials = self.read()
-        reserved = [each.number for each in trials if each.number == except_number and self._orphans.is_ours(each)]
-        others = [trial for trial in trials if trial.number not in reserved]
-        elsewhere = [trial for trial in others if trial.state == TrialState.RUNNING and trial.number not in self._own]
-        living = self._orphans.living() if elsewhere else set()
-        orphans = [trial for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) not in {None, *living}]
-        if orphans:
+        while True:
+            view = self._session.read()
+            ours = [t.number for t in view.trials if t.state == "running" and t.handling.driver == self._session.driver]
+            reserved = except_number if except_number in ours else -1
+            now = Standing.of([trial for trial in view.trials if trial.number != reserved], self._own)
+            living = self._orphans.living() if now.running else set()
+            orphans = [trial for trial in now.running if trial.handling.driver not in {None, *living}]
+            if not orphans:
+                break
             for trial in orphans:
                 self._orphans.take_over(trial)
-            self.sync(except_number)
-            return
-        self.elsewhere = {trial.number for trial in elsewhere if trial.system_attrs.get(DRIVER_KEY) in living}
-        self._running_elsewhere = elsewhere
-        # A process that took this one for dead, after a suspension for example, queues trials that still run here.
-        waiting = [trial for trial in others if trial.state == TrialState.WAITING and trial.number not in self._own]
-        self.queued = [trial for trial in waiting if not is_paused(trial)]
-        self.paused = {trial.number: trial for trial in waiting if is_paused(trial)}
-        self.next_number = len(others)
-        self.finished = sum(trial.state.is_finished() for trial in others)
-        repeats = [REPEAT_KEY in trial.system_attrs for trial in others]
-        self.repeats = len(list(takewhile(bool, reversed(repeats))))
-        self.searched = sum(trial.state.is_finished() and REPEAT_KEY not in trial.system_attrs for trial in others)
-        self._model.absorb(trials, except_number if reserved else -1)
-
-    def read(self) -> list[FrozenTrial]:
-        """All trials as they are now."""
-        return self._store.trials()
+        self.now = replace(now, elsewhere=sum(trial.handling.driver in living for trial in now.running))
+        self._session.model.absorb(view.frozen, reserved)
 
     def wait_for_earlier(self, number: int) -> None:
         """Wait until other processes have written the parameters of all trials before ``number``, the next one here.
 
         They may begin later ones in the meantime. ``number`` is then taken, unless this process has reserved it.
         """
-        self._unannounced.wait(
-            lambda: [trial for trial in self._running_elsewhere if trial.number < number], lambda: self.sync(number)
+        self._session.wait_for_earlier(
+            lambda: [trial for trial in self.now.running if trial.number < number], lambda: self.sync(number)
         )
-        self.next_number = number
+        self.now = replace(self.now, next_number=number)
+
+    # ------------------------------------------------------------- what happens here
+
+    def next_queued(self) -> TrialView:
+        """The first trial of the queue, which is no longer there."""
+        first, *rest = self.now.queued
+        self.now = replace(self.now, queued=rest)
+        return first
+
+    def begun(self, trial: TrialView) -> None:
+        """A new trial runs here."""
+        repeats = self.now.repeats + 1 if trial.repeat_of is not None else 0
+        self.now = replace(self.now, next_number=trial.number + 1, repeats=repeats)
+
+    def paused(self, trial: TrialView) -> None:
+        """A trial that ran here is paused."""
+        self.now = replace(self.now, paused={**self.now.paused, trial.number: trial})
+
+    def resumed(self, trial: TrialView) -> None:
+        """A paused trial runs here."""
+        left = {number: each for number, each in self.now.paused.items() if number != trial.number}
+        self.now = replace(self.now, paused=left)
+
+    def ended(self, trial: TrialView) -> None:
+        """A trial that ran here has ended."""
+        searched = self.now.searched + (trial.repeat_of is None)
+        self.now = replace(self.now, finished=self.now.finished + 1, searched=searched)

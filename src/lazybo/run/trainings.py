@@ -15,22 +15,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
 from lazybo.core import Direction, checks
 from lazybo.run.next_trial import RESUMED, Bracket, bracket_for
 from lazybo.space import Space
-from lazybo.study import (
-    Entry,
-    LazyPruner,
-    Ledger,
-    Result,
-    Store,
-    is_paused,
-    open_alone,
-    paused_step,
-    state_of,
-)
+from lazybo.study import LazyPruner, Result, Session, Store, TrialView
 
 # User: the id of this training in the tool.
 ID_KEY = "lazybo:tune"
@@ -46,22 +36,21 @@ class Trainings:
     def __init__(self, file: Path, direction: Direction, max_step: int, n_trials: int | None = None) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         self.study = optuna.create_study(
-            storage=open_alone(str(file)), study_name="tune", direction=direction, load_if_exists=True
+            storage=Store.open(file, alone=True), study_name="tune", direction=direction, load_if_exists=True
         )
         self._max_step, self._n_trials, self._pruner = max_step, n_trials, LazyPruner(max_step=max_step)
-        self._store = Store(self.study)
-        self._ledger = Ledger(self._store, {}, None)
+        self._session = Session(self.study)
         self._configs: dict[str, dict[str, Any]] = {}
         self._space: dict[str, BaseDistribution] = {}
         self._resumed: set[str] = set()  # those that have not reported since
         self._changes = 0  # counts what the choice of a paused training depends on
         self._unworthy: object = None  # the state in which none was worth resuming
         # If an id is there twice, the first attempt has failed, and the tool has tried again.
-        self._entries = {each.user_attrs[ID_KEY]: _entry(each) for each in self._store.trials()}
+        self._trials = {_id_of(each): each for each in self._session.read().trials}
 
     def counts(self) -> Counter[str]:
         """How many of those that have reported are in each state."""
-        return Counter(state_of(each).name.lower() for each in self._store.trials())
+        return Counter(each.state for each in self._session.read().trials)
 
     # -------------------------------------------------------------------- what happens
 
@@ -79,8 +68,8 @@ class Trainings:
         if known is None or step < (known.last_step or 0):
             return "continue"  # a step after the last checkpoint is repeated
         ends = step >= self._max_step
-        if known.state.is_finished():  # the tool was killed before it had recorded the end
-            return "stop" if ends or known.state == TrialState.PRUNED else "continue"
+        if known.has_ended:  # the tool was killed before it had recorded the end
+            return "stop" if ends or known.state == "pruned" else "continue"
         if ends and math.isfinite(value):
             self.finish(key, TrialState.COMPLETE, value)
             return "stop"
@@ -90,7 +79,7 @@ class Trainings:
         if not can_pause:
             self.finish(key, TrialState.PRUNED)
             return "stop"
-        self._ledger.pause(self._entries[key], step, {})
+        self._session.pause(self._trials[key], step, {})
         self._changes += 1
         return "pause"
 
@@ -101,16 +90,15 @@ class Trainings:
 
     def resume(self, key: str) -> None:
         """Record that a paused training continues."""
-        entry = self._entries[key]
-        self._ledger.claim(entry.trial_id)
-        self._ledger.unpause(entry.trial_id)
+        self._session.claim(self._trials[key])
+        self._session.unpause(self._trials[key])
         self._resumed.add(key)
         self._changes += 1
 
     def finish(self, key: str, state: TrialState, value: float | None = None) -> None:
         """End a training, unless it has ended or never reported."""
-        if key in self._entries:
-            self._ledger.finish(self._entries[key], Result(state, value, {}, {}))
+        if key in self._trials:
+            self._session.finish(self._trials[key], Result(state, () if value is None else (value,)))
             self._changes += 1
 
     # ----------------------------------------------------------------------- questions
@@ -118,7 +106,7 @@ class Trainings:
     def is_paused(self, key: str) -> bool:
         """Whether a training is paused."""
         known = self._recorded(key)
-        return known is not None and not known.state.is_finished() and is_paused(known)
+        return known is not None and known.is_paused
 
     def is_resumed(self, key: str) -> bool:
         """Whether a training was resumed and has not reported since."""
@@ -134,10 +122,10 @@ class Trainings:
         bracket = self._bracket()
         if bracket is not None:
             starts = any(self._recorded(key) is None for key in running)
-            found = bracket.next_of(self._store.trials(), needed=bool(pending) or starts or more)
+            found = bracket.next_of(self._session.read().trials, needed=bool(pending) or starts or more)
         else:
             found = self._best_to_resume(paused, self._params(pending[0]) if pending else None)
-        key = None if found is None else str(found.user_attrs[ID_KEY])
+        key = None if found is None else _id_of(found)
         if key in paused:
             return key
         self._unworthy = state
@@ -150,24 +138,25 @@ class Trainings:
         # A grid has more trials than the tool says.
         n_trials = None if self._n_trials is None else max(self._n_trials, len(self._configs))
         bracket = bracket_for(self._max_step, n_trials, -1.0 if self.study.direction.name == "MAXIMIZE" else 1.0)
-        return None if bracket is None or bracket.is_over(self._store.trials()) else bracket
+        return None if bracket is None or bracket.is_over(self._session.read().trials) else bracket
 
-    def _is_at_rung(self, trial: FrozenTrial) -> bool:
+    def _is_at_rung(self, trial: TrialView) -> bool:
         bracket = self._bracket()
-        return bracket is not None and (trial.last_step or 0) >= bracket.pause_at(paused_step(trial))
+        return bracket is not None and (trial.last_step or 0) >= bracket.pause_at(trial.handling.paused_step)
 
-    def _is_pruned(self, trial: FrozenTrial) -> bool:
+    def _is_pruned(self, trial: TrialView) -> bool:
         """Whether a new training is worth more than the rest of this one."""
         step = trial.last_step or 0
-        if math.isfinite(trial.intermediate_values[step]) and step < RESUMED * paused_step(trial):
+        if math.isfinite(trial.reported[step]) and step < RESUMED * trial.handling.paused_step:
             return False
-        return self._pruner.prune(self.study, trial)
+        return self._pruner.prune(self.study, trial.frozen)
 
-    def _best_to_resume(self, paused: Sequence[str], new: Mapping[str, Any] | None) -> FrozenTrial | None:
+    def _best_to_resume(self, paused: Sequence[str], new: Mapping[str, Any] | None) -> TrialView | None:
         """The paused training that the model prefers to a new one with these parameters."""
-        known = [each for each in map(self._recorded, paused) if each is not None]
+        known = [each.frozen for each in map(self._recorded, paused) if each is not None]
         curves = self._pruner.curves(self.study, known[0]) if known else None
-        return None if curves is None else curves.best_to_resume(known, new)
+        found = None if curves is None else curves.best_to_resume(known, new)
+        return None if found is None else TrialView(found)
 
     # -------------------------------------------------------------------- the study
 
@@ -177,21 +166,21 @@ class Trainings:
         is_choice = {name: isinstance(self._space[name], CategoricalDistribution) for name in config}
         return {name: str(value) if is_choice[name] else value for name, value in config.items()}
 
-    def _recorded(self, key: str) -> FrozenTrial | None:
+    def _recorded(self, key: str) -> TrialView | None:
         """A training in the study, with the space as it is known now; None before its first report."""
-        entry = self._entries.get(key)
-        if entry is None:
+        trial = self._trials.get(key)
+        if trial is None:
             return None
-        found = copy.copy(self._store.trial(entry.trial_id))
+        found = copy.copy(self._session.store.trial(trial.id))
         found.distributions = self._space
-        return found
+        return TrialView(found)
 
     def _record(self, key: str, step: int, value: float) -> None:
         """Record a value. The first begins a trial of the study, as does the first after a failure."""
         self._resumed.discard(key)
         known = self._recorded(key)
-        values = {} if known is None else known.intermediate_values
-        if known is None or known.state == TrialState.FAIL:
+        values = {} if known is None else known.reported
+        if known is None or known.has_failed:
             params = self._params(key)
             begun = create_trial(
                 state=TrialState.RUNNING,
@@ -200,13 +189,14 @@ class Trainings:
                 user_attrs={ID_KEY: key},
                 intermediate_values=dict(values),
             )
-            self._entries[key] = _entry(self._store.trial(self._store.add(begun)))
+            store = self._session.store
+            self._trials[key] = TrialView(store.trial(store.add(begun)))
         if step not in values:
-            self._ledger.report({self._entries[key].trial_id: {step: value}})
+            self._session.report({self._trials[key].id: {step: value}})
 
 
-def _entry(trial: FrozenTrial) -> Entry:
-    return Entry(trial._trial_id, trial.number, trial.params)
+def _id_of(trial: TrialView) -> str:
+    return str(trial.frozen.user_attrs[ID_KEY])
 
 
 def _plain(value: Any) -> Any:

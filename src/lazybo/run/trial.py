@@ -21,11 +21,11 @@ from optuna.exceptions import TrialPruned
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
+from lazybo.core import checks
 from lazybo.run import plain
 from lazybo.run.channel import RemoteReporter, Reporter, listening
 from lazybo.run.devices import Claim, Devices
 from lazybo.space import in_words
-from lazybo.study import KIND_KEY, MAX_STORED
 
 # The attributes of a trial that say where it ran.
 DEVICE, SLOT = "device", "slot"
@@ -142,8 +142,8 @@ class Trial(optuna.trial.Trial):
 
     def record(self, value: float, step: int) -> bool:
         """The same for a yielded value; True if the trial should stop."""
-        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= MAX_STORED:
-            raise ValueError(f"step must be a whole number from 0 to {MAX_STORED}, not {plain.short(step)}")
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= checks.MAX_STORED:
+            raise ValueError(f"step must be a whole number from 0 to {checks.MAX_STORED}, not {plain.short(step)}")
         try:
             number = plain.number(value)
         except (TypeError, ValueError, OverflowError):
@@ -238,8 +238,9 @@ class DefiningTrial(Trial):
 
     def suggest(self, name: str, kind: Any) -> Any:
         """A parameter with structure: it is stored as several ordinary ones."""
-        if f"{KIND_KEY}:{name}" not in self.study.user_attrs:
-            self.study.set_user_attr(f"{KIND_KEY}:{name}", kind.to_plain())
+        from lazybo.study import Store
+
+        Store(self.study).keep_kind(name, kind.to_plain())
         return kind.read([self._asked(each, distribution) for each, distribution in kind.stored(name).items()])
 
     def _asked(self, name: str, distribution: BaseDistribution) -> Any:

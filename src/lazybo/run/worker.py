@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from optuna.exceptions import TrialPruned
 
-from lazybo.core import checks
+from lazybo.core import checks, codec
 from lazybo.run import plain
 from lazybo.run.channel import Reporter
 from lazybo.run.checkpoints import Checkpoint, opened
@@ -26,7 +26,6 @@ from lazybo.run.devices import Devices
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
 from lazybo.run.objective import Call
 from lazybo.run.trial import DefiningTrial, SpaceError, Trial, TrialPaused
-from lazybo.study import MAX_STORED, metric_at
 
 LARGEST = sys.float_info.max
 State = Literal["complete", "pruned", "paused", "failed", "invalid"]
@@ -247,7 +246,7 @@ def _outcome(returned: Any, attributes: Mapping[str, Any], goals: Goals) -> Outc
 def _in_dict(returned: Mapping[Any, Any], goals: Goals) -> Any:
     """The value in a dict, or a list of the values of all objectives."""
     wanted = goals.names or ("value",)
-    found = {name: metric_at(returned, name) for name in wanted}
+    found = {name: codec.metric_at(returned, name) for name in wanted}
     missing = [name for name in wanted if found[name] is None and name not in returned]
     if missing:
         raise NoResult(f"the objective returned a dict without {missing[0]!r}: {plain.short(returned)}")
@@ -302,7 +301,9 @@ def bounded(outcome: Outcome, goals: Goals, measured: Mapping[str, float]) -> Ou
         if outcome.state == "complete":
             name = error.args[0]
             text = f"there is a constraint on the metric {name!r}, so the objective must return it as a number"
-            outcome = _without_value(outcome, name, f"{text}, not {plain.short(metric_at(outcome.metrics, name))}")
+            outcome = _without_value(
+                outcome, name, f"{text}, not {plain.short(codec.metric_at(outcome.metrics, name))}"
+            )
     return replace(outcome, constraints={name: min(max(each, -LARGEST), LARGEST) for name, each in found.items()})
 
 
@@ -310,7 +311,7 @@ def costed(outcome: Outcome, cost: str | None) -> Outcome:
     """The outcome itself; invalid if it is complete but its cost is missing or not positive."""
     if cost is None or outcome.state != "complete":
         return outcome
-    found = metric_at(outcome.metrics, cost)
+    found = codec.metric_at(outcome.metrics, cost)
     if checks.is_number(found) and found > 0.0:  # metrics are finite
         return outcome
     text = f"the metric {cost!r} is the cost, so the objective must return it as a positive number"
@@ -391,7 +392,7 @@ def _numbered(yielded: Any, step: int, goals: Goals) -> tuple[int, Any]:
     if not isinstance(yielded, tuple) or (goals.several and not is_pair_of_several):
         return step + 1, yielded
     given = yielded[0] if is_pair else None
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= MAX_STORED:
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or not 1 <= given <= checks.MAX_STORED:
         raise NoResult(
             f"the objective must yield a number, or a pair of a step (1, 2, …) and a number, not {plain.short(yielded)}"
         )
@@ -402,7 +403,7 @@ def _reported(yielded: Any, goals: Goals) -> float:
     """The number to report: what was yielded, a value of a dict, or one of a list of all objectives."""
     value, name = yielded, goals.names[goals.reports] if goals.names else "value"
     if isinstance(value, Mapping):
-        value = metric_at(value, name)
+        value = codec.metric_at(value, name)
     elif goals.several and _is_list(value) and len(value) == len(goals.directions):
         value = value[goals.reports]
     try:

@@ -47,7 +47,7 @@ from lazybo.sklearn.candidates import (
 )
 from lazybo.sklearn.spaces import SearchSpace
 from lazybo.space import FeasibleSet
-from lazybo.study import Definition, open_storage, open_study
+from lazybo.study import Definition, Store
 
 MAX_SEED = 2**31 - 1
 # The value of ``refit`` that chooses by the model.
@@ -280,12 +280,13 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
 
     def _search(self, problem: _Problem) -> Study:
         """Run the search and return its study."""
-        candidates, storage = problem.candidates, open_storage(self.storage)
+        candidates, storage = problem.candidates, Store.open(self.storage)
         name, seed, space = self.study_name or type(self.estimator).__name__, self._seed(), self._where(candidates)
         check_fingerprint(storage, name, problem.fingerprint)
         directions: list[Direction] = ["maximize" for _ in problem.objectives or (None,)]
         with _no_log_of_new_studies():
-            study, _ = open_study(storage, name, Definition(tuple(directions), problem.objectives or None), space, seed)
+            definition = Definition(tuple(directions), problem.objectives or None)
+            study, _ = definition.open(storage, name, space, seed)
         write_fingerprint(study, problem.fingerprint)
         wanted, n_splits = self._wanted(space), len(candidates.splits)
         known = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]

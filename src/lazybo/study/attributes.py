@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial
 
 from lazybo.core import checks, codec
 
@@ -55,8 +54,12 @@ REPEAT_KEY = "lazybo:repeat"
 FAILURE_KEY = "lazybo:failure"
 # The name of the driver that runs a trial; `study.ledger`.
 DRIVER_KEY = "lazybo:driver"
-# How many evaluations of a trial died with their worker or driver; `study.ledger`, `run.open_trials`.
+# How many evaluations of a trial died with their worker or driver; `study.ledger`.
 ATTEMPTS_KEY = "lazybo:attempts"
+# How many values a training with a checkpoint had reported when its driver last died; `study.session`.
+STEPS_KEY = "lazybo:steps"
+# The driver whose worker started a trial, and the value of ATTEMPTS_KEY then; `study.session`.
+BEGAN_KEY = "lazybo:began"
 # The initial configuration that a trial was queued for, as it was given. In parts; `study.ledger`.
 INITIAL_KEY = "lazybo:initial"
 
@@ -68,8 +71,6 @@ PAUSED_KEY = "lazybo:paused"
 PAUSE_KEY = "lazybo:pause"
 # A paused trial was resumed by hand: it is not paused again; `study.trial`.
 TO_END_KEY = "lazybo:to_end"
-
-
 # The experiment of this trial was skipped: Optuna counts it as failed, and the model ignores it; `run.by_hand`.
 SKIPPED_KEY = "lazybo:skipped"
 # User: the state, values and attributes of a trial before each correction by hand, and the time of the correction,
@@ -84,8 +85,6 @@ OWN_ATTRIBUTES = ("output", "device", "slot")
 
 # Databases limit the length of one attribute, MySQL to 64 KiB. Longer strings are split.
 ATTRIBUTE_LENGTH = 30_000
-# The largest count that every storage can hold.
-MAX_STORED = 2**31 - 1
 
 
 def parts(key: str, text: str) -> dict[str, str]:
@@ -130,30 +129,6 @@ def of_trial(key: str, number: int) -> str:
     return f"the attribute {key!r} of trial {number}"
 
 
-# ---------------------------------------------------------- attributes of trials
-
-
-def count_of(trial: FrozenTrial, key: str) -> int:
-    """A count stored with a trial; 0 if there is none, or if it is damaged."""
-    found = trial.system_attrs.get(key)
-    return found if isinstance(found, int) and 0 <= found <= MAX_STORED else 0
-
-
-def failure_of(trial: FrozenTrial) -> Mapping[str, Any]:
-    """How a program failed (`FAILURE_KEY`); empty if unknown."""
-    found = trial.system_attrs.get(FAILURE_KEY)
-    return found if isinstance(found, Mapping) else {}
-
-
-def metric_at(metrics: Mapping[str, Any], name: str) -> Any:
-    """A metric by its name, or by a dotted path of names; None if there is none."""
-    if name in metrics:
-        return metrics[name]
-    head, dot, rest = name.partition(".")
-    inner = metrics.get(head)
-    return metric_at(inner, rest) if dot and isinstance(inner, Mapping) else None
-
-
 def announcement(
     params: Mapping[str, Any], space: Mapping[str, BaseDistribution], extra: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
@@ -163,20 +138,3 @@ def announcement(
     """
     internal = {name: space[name].to_internal_repr(value) for name, value in params.items()}
     return parts(SUGGESTION_KEY, json.dumps({"params": internal, **(extra or {})}))
-
-
-def read_announcement(trial: FrozenTrial) -> dict[str, Any]:
-    """The announcement of a trial; empty if there is none, or if it is damaged."""
-    try:
-        return object_of(trial.system_attrs, SUGGESTION_KEY)
-    except ValueError:
-        return {}
-
-
-def announced_params(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-    """The parameters of this space in the announcement of a trial; empty if it cannot be read."""
-    try:
-        written = read_announcement(trial).get("params", {})
-        return {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
-    except codec.INVALID:
-        return {}

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -130,43 +130,48 @@ def read_trials(database: RDBStorage, study_id: int, after: int = -1, also: Coll
         rows = partial(_rows, connection, select(trials.c.trial_id).where(wanted))
         # Trials first: one that ends in the meantime is read again, since it is unfinished here.
         found = rows(models.TrialModel, "number", "state", "datetime_start", "datetime_complete", order="trial_id")
-        if not found:
-            if connection.execute(select(studies.c.study_id).where(studies.c.study_id == study_id)).first() is None:
-                raise KeyError(models.NOT_FOUND_MSG)
-            return []
-        given = rows(models.TrialParamModel, "param_name", "param_value", "distribution_json", order="param_id")
-        params = [(i, name, value, _distribution(text)) for i, name, value, text in given]
-        measured = rows(models.TrialValueModel, "objective", "value", "value_type")
-        reported = rows(models.TrialIntermediateValueModel, "step", "intermediate_value", "intermediate_value_type")
-        of_user, of_system = (
-            _by_trial((i, key, json.loads(text)) for i, key, text in rows(model, "key", "value_json"))
-            for model in (models.TrialUserAttributeModel, models.TrialSystemAttributeModel)
-        )
-    value, step_value = (
-        models.TrialValueModel.stored_repr_to_value,
-        models.TrialIntermediateValueModel.stored_repr_to_intermediate_value,
-    )
-    configurations = _by_trial((i, name, d.to_external_repr(number)) for i, name, number, d in params)
-    spaces = _by_trial((i, name, d) for i, name, _, d in params)
-    values = _by_trial((i, objective, value(number, kind)) for i, objective, number, kind in measured)
-    curves = _by_trial((i, step, step_value(number, kind)) for i, step, number, kind in reported)
+        if found:
+            parts = _parts_of_trials(rows)
+        elif connection.execute(select(studies.c.study_id).where(studies.c.study_id == study_id)).first() is None:
+            raise KeyError(models.NOT_FOUND_MSG)
     return [
         FrozenTrial(
             number=number,
             state=state,
             value=None,
-            values=[values[i][objective] for objective in sorted(values[i])] or None,
             datetime_start=_local(start),
             datetime_complete=_local(end),
-            params=configurations[i],
-            distributions=spaces[i],
-            user_attrs=of_user[i],
-            system_attrs=of_system[i],
-            intermediate_values=curves[i],
             trial_id=i,
+            **{part: of_trials[i] for part, of_trials in parts.items()},
         )
         for i, number, state, start, end in found
     ]
+
+
+def _parts_of_trials(rows: Callable[..., Sequence[Any]]) -> dict[str, Mapping[int, Any]]:
+    """What trials have in other tables: arguments of ``FrozenTrial``, by the ids of trials."""
+    from optuna.storages._rdb import models
+
+    value = models.TrialValueModel.stored_repr_to_value
+    step_value = models.TrialIntermediateValueModel.stored_repr_to_intermediate_value
+    given = rows(models.TrialParamModel, "param_name", "param_value", "distribution_json", order="param_id")
+    params = [(i, name, number, _distribution(text)) for i, name, number, text in given]
+    measured = rows(models.TrialValueModel, "objective", "value", "value_type")
+    reported = rows(models.TrialIntermediateValueModel, "step", "intermediate_value", "intermediate_value_type")
+    of_user, of_system = (
+        _by_trial((i, key, json.loads(text)) for i, key, text in rows(model, "key", "value_json"))
+        for model in (models.TrialUserAttributeModel, models.TrialSystemAttributeModel)
+    )
+    values = _by_trial((i, objective, value(number, kind)) for i, objective, number, kind in measured)
+    in_order = {i: [each for _, each in sorted(found.items())] for i, found in values.items()}
+    return {
+        "params": _by_trial((i, name, d.to_external_repr(number)) for i, name, number, d in params),
+        "distributions": _by_trial((i, name, d) for i, name, _, d in params),
+        "values": defaultdict(lambda: None, in_order),
+        "intermediate_values": _by_trial((i, step, step_value(number, kind)) for i, step, number, kind in reported),
+        "user_attrs": of_user,
+        "system_attrs": of_system,
+    }
 
 
 def _rows(

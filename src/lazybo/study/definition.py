@@ -12,21 +12,33 @@ reports need neither the other storages nor the files.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import optuna
-from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    IntDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
 from optuna.storages import BaseStorage
-from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Direction, checks, codec, texts
 from lazybo.search import EarlierStudy, Options
-from lazybo.space import Cells, Condition, Space, Structured, in_words
+from lazybo.space import (
+    Cells,
+    Condition,
+    Space,
+    Structured,
+    in_words,
+)
 from lazybo.study.attributes import (
     FORMAT_KEY,
     METRIC_NAMES_KEY,
@@ -38,18 +50,14 @@ from lazybo.study.attributes import (
     of_study,
     of_trial,
     parts,
-    read_announcement,
     rewritable_parts,
 )
-from lazybo.study.store import Store, open_storage, with_retries
+from lazybo.study.store import Store
 from lazybo.study.structured import keep_kinds, kinds_of
-from lazybo.study.trial import directions_of, infer_space
+from lazybo.study.trial import TrialView
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
-# The default name of a study, so that the same call finds it again.
-DEFAULT_NAME = "lazybo"
-REMEDY = "use another study_name, or begin a new study and give this one as warm_start"
 # The remedy if the options of a study cannot be read.
 OPTIONS_REMEDY = "continue the study with optimize() or LazySampler, which write it again"
 # The options that the Gaussian process depends on. The others only matter for suggestions.
@@ -74,6 +82,22 @@ class Definition:
     constraints: tuple[str, ...] = ()
     reports: int = 0
 
+    DEFAULT_NAME: ClassVar[str] = "lazybo"
+    REMEDY: ClassVar[str] = "use another study_name, or begin a new study and give this one as warm_start"
+
+    def open(self, storage: BaseStorage, study_name: str | None, space: Space, seed: int | None) -> tuple[Study, int]:
+        """The study with this name, created if there is none, and the seed to continue with."""
+        return Store.retried(partial(_open_study, storage, study_name or self.DEFAULT_NAME, self, space, seed))
+
+    def earlier(self, sources: Any, storage: Storage = None, study_name: str | None = None) -> tuple[EarlierStudy, ...]:
+        """The results of earlier studies. A study that is named without a storage is in ``storage``.
+
+        ``study_name`` is the new study, which cannot be an earlier one.
+        """
+        return EarlierStudy.read(
+            sources, self.directions, self.names, lambda name: _read(name, self.directions, storage, study_name)
+        )
+
 
 # ----------------------------------------------------------------- open a study
 
@@ -89,7 +113,7 @@ class FirstRun:
 
 def first_run(study_name: str, attributes: Mapping[str, Any]) -> FirstRun | None:
     """What the first run has stored with its study; None if there was none. Raises a ValueError if it is damaged."""
-    with codec.readable(of_study(RUN_KEY, study_name), REMEDY):
+    with codec.readable(of_study(RUN_KEY, study_name), Definition.REMEDY):
         written = object_of(attributes, RUN_KEY)
         if not written:
             return None
@@ -105,13 +129,6 @@ def check_format(study: Study) -> None:
     """Raise one sentence if a newer lazybo wrote this study in a way that this one would misread."""
     with codec.readable(of_study(FORMAT_KEY, study.study_name)):
         codec.check_version(Store(study).attributes().get(FORMAT_KEY, FORMAT), (FORMAT,))
-
-
-def open_study(
-    storage: BaseStorage, study_name: str | None, definition: Definition, space: Space, seed: int | None
-) -> tuple[Study, int]:
-    """The study with this name, created if there is none, and the seed to continue with."""
-    return with_retries(partial(_open_study, storage, study_name or DEFAULT_NAME, definition, space, seed))
 
 
 def _open_study(
@@ -150,15 +167,15 @@ def _check_same(name: str, first: FirstRun, reports: object, definition: Definit
     """Reject a run that differs from the first one."""
     here = _described(space)
     if first.space != here:
-        raise ValueError(f"the study {name!r} has another space: {_difference(first.space, here)}; {REMEDY}")
+        raise ValueError(f"the study {name!r} has another space: {_difference(first.space, here)}; {Definition.REMEDY}")
     if first.constraints != definition.constraints:
         theirs = ", ".join(first.constraints) or "none"
         ours = ", ".join(definition.constraints) or "none"
-        raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {REMEDY}")
+        raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {Definition.REMEDY}")
     if reports != definition.reports:
         raise ValueError(
             f"the trials of the study {name!r} report objective {checks.shortened(reports)}, not {definition.reports} "
-            f"(from 0); {REMEDY}"
+            f"(from 0); {Definition.REMEDY}"
         )
 
 
@@ -166,14 +183,14 @@ def _check_directions(study: Study, definition: Definition) -> None:
     theirs, count = directions_of(study), len(definition.directions)
     if len(theirs) != count:
         what = f"{len(theirs)} objective{'s' if len(theirs) > 1 else ''}, not {count}"
-        raise ValueError(f"the study {study.study_name!r} has {what}; {REMEDY}")
+        raise ValueError(f"the study {study.study_name!r} has {what}; {Definition.REMEDY}")
     names = study.metric_names
     if names and definition.names and list(definition.names) != names:
         there, here = ", ".join(names), ", ".join(definition.names)
-        raise ValueError(f"the study {study.study_name!r} has the objectives {there}, not {here}; {REMEDY}")
+        raise ValueError(f"the study {study.study_name!r} has the objectives {there}, not {here}; {Definition.REMEDY}")
     if theirs != definition.directions:
         there, here = (" and ".join(map(repr, each)) for each in (theirs, definition.directions))
-        raise ValueError(f"the study {study.study_name!r} has the direction {there}, not {here}; {REMEDY}")
+        raise ValueError(f"the study {study.study_name!r} has the direction {there}, not {here}; {Definition.REMEDY}")
 
 
 def _check_trials(study: Study, space: Space) -> None:
@@ -184,7 +201,7 @@ def _check_trials(study: Study, space: Space) -> None:
             if ours.get(name) != distribution:
                 there, here = {name: str(distribution)}, {name: str(ours[name])} if name in ours else {}
                 difference = _difference(there, here)
-                raise ValueError(f"the study {study.study_name!r} has another space: {difference}; {REMEDY}")
+                raise ValueError(f"the study {study.study_name!r} has another space: {difference}; {Definition.REMEDY}")
 
 
 def _described(space: Space) -> dict[str, str]:
@@ -201,6 +218,11 @@ def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
     if name not in theirs:
         return f"it has no parameter {name!r}"
     return f"there {name!r} is {in_words(theirs[name])}, here {in_words(ours[name])}"
+
+
+def directions_of(study: Study) -> tuple[Direction, ...]:
+    """The directions of a study as `Optimizer` takes them."""
+    return tuple("maximize" if each == StudyDirection.MAXIMIZE else "minimize" for each in study.directions)
 
 
 def reporting_of(study: Study) -> int:
@@ -255,7 +277,7 @@ def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> StoredOptions
         of_run = object_of(Store(study).attributes(), OPTIONS_KEY)
         first = checks.whole("trials", of_run.get("trials", 0), 0)
     for trial in reversed(trials[first:]):
-        options = read_announcement(trial).get("options")
+        options = TrialView(trial).handling.announcement.get("options")
         if options:
             where = of_trial(SUGGESTION_KEY, trial.number)
             with codec.readable(where, OPTIONS_REMEDY):
@@ -333,7 +355,7 @@ def _space_to_json(space: Space) -> dict[str, Any] | None:
 
 def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> Space:
     """The space of `_space_to_json`. JSON turns choices that are tuples into lists, so those of the trials are used."""
-    seen = _distributions(trials)
+    seen = distributions_of(trials)
     space = {
         name: seen[name] if name in seen and distribution_to_json(seen[name]) == text else json_to_distribution(text)
         for name, text in written["space"].items()
@@ -346,34 +368,84 @@ def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> 
     return Space(Space.grouped(space, kinds), conditions=conditions, optional=frozenset(written["optional"]))
 
 
+# ------------------------------------------------------ the space that trials show
+
+
 def _seen_space(study: Study, trials: Sequence[FrozenTrial]) -> Space:
     """The space that trials show, as in the sampler: only parameters that vary, unless there are none."""
-    seen = _distributions(trials)
-    return infer_space({name: d for name, d in seen.items() if not d.single()} or seen, trials, kinds=kinds_of(study))
+    return infer_space(varying(distributions_of(trials)), trials, kinds=kinds_of(study))
 
 
-def _distributions(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
-    seen: dict[str, BaseDistribution] = {}
-    for trial in trials:
-        seen.update(trial.distributions)
-    return seen
+def distributions_of(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
+    """All parameters of some trials, each as in its latest trial."""
+    return {name: each for trial in trials for name, each in trial.distributions.items()}
+
+
+def varying(distributions: Mapping[str, BaseDistribution]) -> dict[str, BaseDistribution]:
+    """The parameters that vary; all of them if none does."""
+    return {name: each for name, each in distributions.items() if not each.single()} or dict(distributions)
+
+
+def infer_space(
+    distributions: Mapping[str, BaseDistribution],
+    trials: Sequence[FrozenTrial],
+    feasible: Callable[[dict[str, Any]], bool] | None = None,
+    kinds: Mapping[str, Structured] | None = None,
+) -> Space:
+    """The space of these parameters; when each is active is inferred from trials that completed or were stopped.
+
+    Parameters that one of ``kinds`` is stored as are one.
+
+    A parameter that some trials lack depends on the first categorical or integer parameter whose values separate the
+    trials that have it from those that do not. If there is no such parameter, it is optional.
+    """
+    done = (TrialState.COMPLETE, TrialState.PRUNED)
+    seen = [trial.params for trial in trials if trial.state in done and trial.params]
+    parameters = Space.grouped(distributions, kinds or {})
+    alone = {name: d for name, d in distributions.items() if name in parameters}
+    conditions: dict[str, Condition] = {}
+    optional: set[str] = set()
+    for name, each in parameters.items():
+        stored = {*each.stored(name)} if isinstance(each, Structured) else {name}
+        have = [params for params in seen if stored <= params.keys()]
+        lack = [params for params in seen if not stored <= params.keys()]
+        if lack:
+            parents = _possible_parents(name, alone, conditions)
+            found = next(_separating(parents, have, lack), None)
+            if found is None:
+                optional.add(name)
+            else:
+                conditions[name] = found
+    return Space(parameters, conditions=conditions, feasible=feasible, optional=optional)
+
+
+def _separating(
+    parents: Iterable[str], have: Sequence[Mapping[str, Any]], lack: Sequence[Mapping[str, Any]]
+) -> Iterator[Condition]:
+    """The conditions on one of these parents that all configurations in ``have`` satisfy, and none of the others."""
+    for parent in parents:
+        # Compared as strings: choices may be lists, which a set cannot hold.
+        with_it = {repr(params[parent]): params[parent] for params in have if parent in params}
+        without = {repr(params[parent]) for params in lack if parent in params}
+        always = all(parent in params for params in have)
+        if with_it and always and with_it.keys().isdisjoint(without):
+            yield Condition(parent, tuple(with_it[text] for text in sorted(with_it)), outside=True)
+
+
+def _possible_parents(
+    name: str, space: Mapping[str, BaseDistribution], conditions: Mapping[str, Condition]
+) -> Iterator[str]:
+    """Discrete parameters that do not themselves depend on this one."""
+    for parent, distribution in space.items():
+        if parent != name and isinstance(distribution, CategoricalDistribution | IntDistribution):
+            above = parent
+            while above in conditions and above != name:
+                above = conditions[above].parent
+            if above != name:
+                yield parent
 
 
 # --------------------------------------------------------------- earlier studies
-
-
-def read_earlier(
-    sources: Any,
-    directions: Sequence[Direction],
-    storage: Storage = None,
-    study_name: str | None = None,
-    names: Sequence[str] | None = None,
-) -> tuple[EarlierStudy, ...]:
-    """The results of earlier studies. A study that is named without a storage is in ``storage``.
-
-    ``study_name`` is the new study, which cannot be an earlier one, and ``names`` are those of its objectives.
-    """
-    return EarlierStudy.read(sources, directions, names, lambda name: _read(name, directions, storage, study_name))
 
 
 def _read(name: str, directions: Sequence[Direction], storage: Storage, study_name: str | None) -> EarlierStudy | Study:
@@ -395,7 +467,7 @@ def _existing_study(name: str, storage: str | Path | BaseStorage, shown: str) ->
     is_file = not isinstance(storage, BaseStorage) and "://" not in str(storage)
     if is_file and not Path(str(storage)).expanduser().exists():
         raise ValueError(f"there is no earlier study {name!r}: there is no storage {shown!r}")
-    opened = open_storage(storage)
+    opened = Store.open(storage)
     known = sorted(each.study_name for each in opened.get_all_studies())
     if name not in known:
         there = f"it has {', '.join(map(repr, known))}" if known else "it has no study"

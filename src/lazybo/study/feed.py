@@ -22,8 +22,9 @@ from optuna.distributions import (
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.study.attributes import DRIVER_KEY, SUGGESTION_KEY
+from lazybo.study.attributes import SUGGESTION_KEY
 from lazybo.study.store import Store
+from lazybo.study.trial import TrialView
 
 # Studies that one sampler keeps in memory at a time. It reads the others again from their storages.
 MAX_READERS = 8
@@ -61,9 +62,7 @@ class Feed:
         """Whether a trial was settled."""
         return trial.number in self._settled
 
-    @property
-    def settled(self) -> int:
-        """The number of settled trials."""
+    def __len__(self) -> int:  # of settled trials
         return len(self._settled)
 
 
@@ -95,11 +94,11 @@ class Unannounced:
     def is_awaited(self, trial: FrozenTrial) -> bool:
         """Whether to wait for this trial."""
         now = time.monotonic()
-        if trial.state != TrialState.RUNNING or trial.params or f"{SUGGESTION_KEY}:0" in trial.system_attrs:
+        view = TrialView(trial)
+        if view.state != "running" or trial.params or f"{SUGGESTION_KEY}:0" in trial.system_attrs:
             self._drop(trial.number, now)
             return False
-        by_driver = trial.system_attrs.get(DRIVER_KEY) is not None
-        timeout = self._patience.driver if by_driver else self._patience.announcement
+        timeout = self._patience.announcement if view.handling.driver is None else self._patience.driver
         return now - self._since.setdefault(trial.number, now) < timeout
 
     def awaited(self, trials: Iterable[FrozenTrial]) -> int:
@@ -221,10 +220,10 @@ class StudyReader(Generic[_T]):
 
     def wait_for_earlier(self, study: Study) -> None:
         """Wait until earlier trials that have just begun elsewhere have announced what they evaluate."""
-        self._unannounced.wait(self._earlier_elsewhere, lambda: self.read(study, self.number))
-
-    def _earlier_elsewhere(self) -> list[FrozenTrial]:
-        return [t for t in self._feed.news(self.trials) if t.number < self.number and t.number not in self.own]
+        self._unannounced.wait(
+            lambda: [t for t in self._feed.news(self.trials) if t.number < self.number and t.number not in self.own],
+            lambda: self.read(study, self.number),
+        )
 
 
 class StudyReaders(Generic[_T]):

@@ -2,16 +2,15 @@
 
 Finished trials are observations, whichever process ran them. Running trials are pending, with a forecast of where they
 end if they report a learning curve; so are paused ones. Stopped trials count with a forecast.
-
-What was learned is stored with the study, so that a resumed study or a second process continues with it: with the
-trial whose suggestion needed it (`announcement`), or with the study (`unsaved_attributes`).
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import optuna
 from optuna.study import Study
@@ -25,41 +24,43 @@ from lazybo.study.attributes import (
     MODEL_KEY,
     PAUSE_KEY,
     SUGGESTION_KEY,
-    announced_params,
     announcement,
     object_of,
     of_trial,
-    read_announcement,
     rewritable_parts,
 )
-from lazybo.study.definition import check_format, options_of, reporting_of
+from lazybo.study.definition import check_format, directions_of, options_of, reporting_of
 from lazybo.study.feed import Feed
 from lazybo.study.seen import Seen
 from lazybo.study.store import Store
 from lazybo.study.training_curves import Final, TrainingCurves
-from lazybo.study.trial import (
-    SECONDS,
-    State,
-    cost_of,
-    directions_of,
-    ended_at,
-    evaluations_of,
-    is_paused,
-    known_variance,
-    measured_constraints,
-    params_in,
-    state_of,
-)
+from lazybo.study.trial import TrialView, evaluations_of, feasible_of, params_in
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
+# The description of a parameter with thousands of choices is long and written with most trials. Its hash is enough.
+LONGEST_COLUMN = 500
 # A running trial gets a forecast after MIN_WATCHED values, and a new one when their number has grown by WATCHED_GROWTH.
 MIN_WATCHED = 2
 WATCHED_GROWTH = 1.2
-# The description of a parameter with thousands of choices is long and written with most trials. Its hash is enough.
-LONGEST_COLUMN = 500
 # A trial that waits and has one of these attributes has run before.
 BEGUN = {ATTEMPTS_KEY, PAUSE_KEY}
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A trial whose value the model does not know.
+
+    It is pending as a suggestion, unless its parameters are from another space. A stopped trial waits until there is a
+    forecast of its final value, which then counts as its value.
+    """
+
+    state: Literal["running", "paused", "stopped", "forecast"] = "running"
+    suggestion: Suggestion | None = None
+    watched: int = 0  # the number of reported values that the forecast of a running trial was made from
+    step: int | None = None  # after which it was paused
+    told: Final | None = None  # the forecast of a paused or stopped trial as it was told
+    ended: FrozenTrial | None = None  # a stopped trial
 
 
 class StudyModel:
@@ -73,20 +74,10 @@ class StudyModel:
         self.reports, self.watches = reports, watches
         self.space_outdated = False  # a trial was not a configuration of the space
         self.curves = TrainingCurves(self.space, optimizer.directions[reports], objective=reports)
+        self.memory = Memory(optimizer)
+        self.seen = self.memory.seen
         self._feed = Feed()
-        self._pending: dict[int, Suggestion] = {}
-        self._without_forecast: dict[int, FrozenTrial] = {}  # stopped when too few had completed
-        self._forecast: dict[int, Suggestion] = {}  # stopped trials that have a forecast
-        self._basis = ""  # `TrainingCurves.basis` when the process was last built for forecasts
-        self._told: dict[int, Final] = {}  # the forecasts of stopped and paused trials as they were told
-        self._watched: dict[int, int] = {}  # by running trial: the number of values that its forecast was made from
-        self._paused: dict[int, int | None] = {}  # the last steps of paused trials, by number
-        columns = [[name, str(self.space.parameters[name])] for name in self.space.points.names]
-        columns += [["features", str(self.space.points.own)]] if self.space.points.own else []
-        self._columns = _short_columns(columns)
-        self.seen = Seen()
-        self._saved = self.learned()  # as it was last written or read
-        self._saved_at = 0  # the number of events then
+        self._open: dict[int, _Open] = {}  # by number, in the order in which they came to their states
 
     def absorb(self, trials: Sequence[FrozenTrial], except_number: int) -> None:
         """Observe the trials that finished; those that run or will run again with known parameters become pending.
@@ -94,28 +85,28 @@ class StudyModel:
         Rows are in the order of numbers. Curves are in the order in which trials ended or were last paused, which is
         another one if trainings are paused. Both are the same as in an uninterrupted run.
         """
-        news = [trial for trial in self._feed.news(trials) if trial.number != except_number]
-        if any(PAUSE_KEY in trial.system_attrs for trial in news):
+        news = [TrialView(trial) for trial in self._feed.news(trials) if trial.number != except_number]
+        if any(PAUSE_KEY in trial.frozen.system_attrs for trial in news):
             for trial in news:
                 self._announce_again(trial)
-            news.sort(key=ended_at)
+            news.sort(key=lambda trial: trial.handling.ended_at)
         for trial in news:
-            if trial.state.is_finished():
-                self.settle(trial)
-            elif is_paused(trial):
-                self.hold(trial)
+            if trial.has_ended:
+                self.settle(trial.frozen)
+            elif trial.is_paused:
+                self.hold(trial.frozen)
             else:
                 self._announce_again(trial)
         for trial in news:
-            if trial.state == TrialState.RUNNING:
-                self.watch(trial.number, trial.intermediate_values)
+            if trial.state == "running":
+                self.watch(trial.number, trial.reported)
 
-    def _announce_again(self, trial: FrozenTrial) -> None:
+    def _announce_again(self, trial: TrialView) -> None:
         """Note that a trial of another process, or of an earlier one, has begun, unless that is known."""
-        params = announced_params(trial, self.space.distributions) or trial.params
-        has_begun = trial.state != TrialState.WAITING or not trial.system_attrs.keys().isdisjoint(BEGUN)
-        is_known = trial.number in self._pending and (is_paused(trial) or trial.number not in self._paused)
-        if params and has_begun and not is_known and not self._feed.is_settled(trial):
+        params, known = trial.handling.announced(self.space.distributions), self._open.get(trial.number, _Open())
+        has_begun = trial.frozen.state != TrialState.WAITING or not trial.frozen.system_attrs.keys().isdisjoint(BEGUN)
+        is_known = known.suggestion is not None and (trial.is_paused or known.state != "paused")
+        if params and has_begun and not is_known and not self._feed.is_settled(trial.frozen):
             self.announce(trial.number, params)
 
     def announce(self, number: int, params: Mapping[str, Any]) -> None:
@@ -123,33 +114,44 @@ class StudyModel:
 
         A trial that was paused keeps the forecast of its value.
         """
-        before = number in self._paused, self._pending.get(number)
+        before = self._open.get(number, _Open())
         self._announce(number, params)
-        if before != (False, self._pending.get(number)):
+        if before.state == "paused" or before.suggestion is not self._open[number].suggestion:
             self.seen.note(f"a{number}")
 
     def _announce(self, number: int, params: Mapping[str, Any], *, outside: bool = False) -> None:
         """The same as a part of another event. With ``outside``, numbers may lie outside their range."""
-        self._unpause(number)
-        known = params_in(self.space.distributions, params)
-        if number in self._pending:
-            if self.pending_params(number) == known:
-                return
-            self.optimizer.forget(self._pending.pop(number))
-        try:
-            self._pending[number] = self.optimizer.announce(known, outside=outside)
-        except ValueError:
-            return  # its parameters are incomplete or from another space: it is observed when it has finished
+        known, params = self._open.get(number, _Open()), params_in(self.space.distributions, params)
+        if known.state == "paused":
+            self.curves.remove_paused(number)
+        pending = known.suggestion
+        if pending is not None and self.pending_params(number) != params:
+            self.optimizer.forget(pending)
+            pending = None
+        if pending is None:
+            # If they are incomplete or from another space, the trial is observed when it has finished.
+            with suppress(ValueError):
+                pending = self.optimizer.announce(params, outside=outside)
+        self._enter(number, _Open("running", pending, known.watched))
+
+    def _enter(self, number: int, known: _Open) -> None:
+        """A trial comes to a state, as the last one."""
+        self._open.pop(number, None)
+        self._open[number] = known
 
     def pending_params(self, number: int) -> dict[str, Any]:
         """The parameters of a running trial; empty if unknown."""
-        return {**self.space.store(self._pending[number].params)} if number in self._pending else {}
+        suggestion = self._open.get(number, _Open()).suggestion
+        return {} if suggestion is None else {**self.space.store(suggestion.params)}
+
+    # ------------------------------------------------------------------- proposals
 
     def next_repeat(self, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], int | None] | None:
         """The configuration to repeat in a final check, and the number of its first trial; None if one leads."""
         self.tell_forecasts()
         self.seen.note("x")
-        chosen = self.optimizer.planner.propose_repeat(evaluations_of(trials, self.space))
+        evaluations = evaluations_of(feasible_of(map(TrialView, trials)), self.space)
+        chosen = self.optimizer.planner.propose_repeat(evaluations)
         return None if chosen is None else (params_in(self.space.distributions, chosen.params), chosen.number)
 
     def propose(self, number: int, count: int = 1) -> list[dict[str, Any]]:
@@ -167,15 +169,17 @@ class StudyModel:
         self.seen.note(f"c{number}")
         return self.optimizer.planner.complete(fixed, number)
 
-    def forget_unsaved(self) -> None:
-        """Go back to what was learned when it was last saved, since the suggestion that needed more is not used.
+    def announcement(self, number: int, *, always: bool, extra: Mapping[str, Any] | None = None) -> dict[str, str]:
+        """The parameters of a trial, what is not saved yet, and ``extra``, as attributes of the trial.
 
-        Only new trials save what was learned. So what a resumed run continues with never depends on what was
-        suggested, not used, and then lost.
+        Empty if everything learned is saved, unless it is ``always`` needed.
         """
-        if self.learned() != self._saved:
-            self.seen.note(f"z{self._saved_at}")
-            self.adopt(self._saved)
+        learned = self.memory.unsaved()
+        if not learned and not always:
+            return {}
+        return announcement(self.pending_params(number), self.space.distributions, {**learned, **(extra or {})})
+
+    # ------------------------------------------------------------------- forecasts
 
     def tell_forecasts(self) -> None:
         """Observe the forecasts of stopped and paused trials that are new or have changed.
@@ -183,13 +187,51 @@ class StudyModel:
         Every suggestion begins with this, and nothing else in a run does: so what the model sees depends on the trials
         and their order, not on what happened to be forecast before a kill.
         """
-        if self._without_forecast or self._forecast or self._paused:
+        if any(known.state != "running" for known in self._open.values()):
             forecasts = self.curves.forecasts()
             self._tell_stopped(forecasts)
             self._tell_paused(forecasts)
-        elif self._basis:  # the curves count only while there are forecasts
-            self._basis = ""
+        elif self.memory.basis:  # the curves count only while there are forecasts
+            self.memory.basis = ""
             self.optimizer.planner.rebuild(self.reports)
+
+    def _tell_stopped(self, forecasts: Mapping[int, Final]) -> None:
+        """Observe the forecasts of stopped trials, and build the process again if the model of curves was.
+
+        So a resumed run gets the same numbers, whichever forecasts were made before it stopped.
+        """
+        revised = {}
+        for number, known in self._open.items():
+            if known.state == "forecast" and number in forecasts and forecasts[number] != known.told:
+                assert known.suggestion is not None, "a forecast was told for it"
+                revised[known.suggestion.number] = forecasts[number]
+                self._open[number] = replace(known, told=forecasts[number])
+        self.optimizer.planner.revise(revised, objective=self.reports)
+        basis = self.curves.basis
+        if forecasts and basis != self.memory.basis:
+            self.memory.basis = basis
+            self.optimizer.planner.rebuild(self.reports, noise_range=self.curves.noise())
+        stopped = [n for n, known in self._open.items() if known.state == "stopped" and n in forecasts]
+        for number in stopped:
+            known = self._open.pop(number)
+            if known.suggestion is not None and known.ended is not None:
+                measured = _measured(TrialView(known.ended), self.optimizer.options.cost)
+                self.optimizer.forecast(
+                    known.suggestion, *forecasts[number], objective=self.reports, stopped=True, **measured
+                )
+                self._enter(number, _Open("forecast", known.suggestion, told=forecasts[number]))
+
+    def _tell_paused(self, forecasts: Mapping[int, Final]) -> None:
+        """Learn the forecasts of paused trials that are new or have changed; without one a trial is only pending."""
+        for number, known in self._open.items():
+            forecast, suggestion = forecasts.get(number), known.suggestion
+            if known.state != "paused" or suggestion is None or forecast == known.told:
+                continue
+            self._open[number] = replace(known, told=forecast)
+            if forecast is None:
+                self.optimizer.planner.withdraw(suggestion)
+            else:
+                self.optimizer.forecast(suggestion, *forecast, objective=self.reports)
 
     def watch(self, number: int, values: Mapping[int, float]) -> None:
         """Learn where a running trial is expected to end, from the values that it has reported so far.
@@ -197,17 +239,16 @@ class StudyModel:
         It stays pending. The forecast is made again when the number of values has grown by a fifth. A trial that
         repeats a configuration has none: it is run to measure the noise, and a forecast says nothing about that.
         """
-        suggestion, count = self._pending.get(number), len(values)
-        least = max(MIN_WATCHED, WATCHED_GROWTH * self._watched.get(number, 0))
-        if not self.watches or suggestion is None or count < least:
+        known, count = self._open.get(number, _Open()), len(values)
+        if not self.watches or known.suggestion is None or count < max(MIN_WATCHED, WATCHED_GROWTH * known.watched):
             return
-        if not math.isfinite(values[max(values)]) or self.optimizer.planner.repeats(suggestion):
+        if not math.isfinite(values[max(values)]) or self.optimizer.planner.repeats(known.suggestion):
             return
         forecast = self.curves.final_forecast(self.pending_params(number), values)
         if forecast is not None:
-            self._watched[number] = count
+            self._open[number] = replace(known, watched=count)
             self.seen.note(f"w{number}.{count}")
-            self.optimizer.forecast(suggestion, *forecast, objective=self.reports)
+            self.optimizer.forecast(known.suggestion, *forecast, objective=self.reports)
 
     # -------------------------------------------------------------- finished trials
 
@@ -218,42 +259,34 @@ class StudyModel:
         """
         if not self._feed.settle(trial):
             return
+        self.memory.finished = len(self._feed)
         self.seen.note(f"f{trial.number}")
-        self._unpause(trial.number)
-        self._watched.pop(trial.number, None)
+        self.curves.remove_paused(trial.number)
         self.curves.add(trial)
-        state = state_of(trial)
-        if state is State.COMPLETE:
+        view, step = TrialView(trial), trial.last_step
+        if view.state == "pruned" and step is not None and math.isfinite(trial.intermediate_values[step]):
+            self._announce(trial.number, trial.params)
+            if self._open[trial.number].suggestion is None:
+                self.space_outdated = True
+                self._announce(trial.number, trial.params, outside=True)
+            # It stays pending until there is a forecast of its final value.
+            self._enter(trial.number, _Open("stopped", self._open[trial.number].suggestion, ended=trial))
+        elif view.state == "complete":
             several = len(self.optimizer.directions) > 1
-            self._teach(trial, trial.values if several else trial.value, known_variance(trial))
-        elif state is State.STOPPED:
-            self._finish_stopped(trial)
-        elif state is State.FAILED:
-            self._teach(trial, None, 0.0)
-        elif trial.number in self._pending:  # skipped
-            self.optimizer.forget(self._pending.pop(trial.number))
+            self._teach(view, view.values if several else view.value, view.variance)
+        elif view.state == "skipped":
+            known = self._open.pop(trial.number, _Open())
+            if known.suggestion is not None:
+                self.optimizer.forget(known.suggestion)
+        else:
+            self._teach(view, None, 0.0)
 
-    def _finish_stopped(self, trial: FrozenTrial) -> None:
-        """A stopped trial stays pending until there is a forecast of its final value.
-
-        A trial that reported nothing, or whose last value is not finite, counts as failed.
-        """
-        step = trial.last_step
-        if step is None or not math.isfinite(trial.intermediate_values[step]):
-            self._teach(trial, None, 0.0)
-            return
-        self._without_forecast[trial.number] = trial
-        self._announce(trial.number, trial.params)
-        if trial.number not in self._pending:
-            self.space_outdated = True
-            self._announce(trial.number, trial.params, outside=True)
-
-    def _teach(self, trial: FrozenTrial, value: float | Sequence[float] | None, variance: float) -> None:
+    def _teach(self, trial: TrialView, value: float | Sequence[float] | None, variance: float) -> None:
         """Observe a value of a trial, its measured constraints, and its cost."""
         measured = {**_measured(trial, self.optimizer.options.cost), "variance": variance}
         params = params_in(self.space.distributions, trial.params)
         pending = self.pending_params(trial.number)
-        suggestion = self._pending.pop(trial.number, None)
+        suggestion = self._open.pop(trial.number, _Open()).suggestion
         if suggestion is not None and pending == params:
             self.optimizer.tell(suggestion, value, **measured)
             return
@@ -263,67 +296,85 @@ class StudyModel:
             self.optimizer.observe(params, value, outside=True, **measured)
         except ValueError:
             # It is from another space, or it failed before it had its parameters, and there is nothing to observe.
-            self.space_outdated = self.space_outdated or trial.state != TrialState.FAIL
-
-    def _tell_stopped(self, forecasts: Mapping[int, Final]) -> None:
-        """Observe the forecasts of stopped trials, and build the process again if the model of curves was.
-
-        So a resumed run gets the same numbers, whichever forecasts were made before it stopped.
-        """
-        revised = {n: forecasts[n] for n in self._forecast if n in forecasts and forecasts[n] != self._told.get(n)}
-        by_suggestion = {self._forecast[number].number: forecast for number, forecast in revised.items()}
-        self.optimizer.planner.revise(by_suggestion, objective=self.reports)
-        self._told.update(revised)
-        basis = self.curves.basis
-        if forecasts and basis != self._basis:
-            self._basis = basis
-            self.optimizer.planner.rebuild(self.reports, noise_range=self.curves.noise())
-        for number in [each for each in self._without_forecast if each in forecasts]:
-            measured = _measured(self._without_forecast.pop(number), self.optimizer.options.cost)
-            suggestion = self._pending.pop(number, None)
-            if suggestion is not None:
-                self.optimizer.forecast(
-                    suggestion, *forecasts[number], objective=self.reports, stopped=True, **measured
-                )
-                self._forecast[number], self._told[number] = suggestion, forecasts[number]
-
-    # ---------------------------------------------------------------- paused trials
+            self.space_outdated = self.space_outdated or not trial.has_failed
 
     def hold(self, trial: FrozenTrial) -> None:
         """A paused trial is pending, and its curve is known to the model of curves; its forecast is not told yet."""
-        if self._paused.get(trial.number) != trial.last_step:
+        known = self._open.get(trial.number, _Open())
+        if known.step != trial.last_step:
             self.seen.note(f"p{trial.number}.{trial.last_step}")
             self._announce(trial.number, trial.params)
             self.curves.add_paused(trial)
-            self._paused[trial.number] = trial.last_step
+            known = self._open[trial.number]
+            self._enter(trial.number, _Open("paused", known.suggestion, known.watched, trial.last_step))
 
-    def _unpause(self, number: int) -> None:
-        """A paused trial runs again, or has ended."""
-        if self._paused.pop(number, None) is not None:
-            self._told.pop(number, None)
-            self.curves.remove_paused(number)
 
-    def _tell_paused(self, forecasts: Mapping[int, Final]) -> None:
-        """Learn the forecasts of paused trials that are new or have changed; without one a trial is only pending."""
-        for number in self._paused:
-            forecast, suggestion = forecasts.get(number), self._pending.get(number)
-            if suggestion is None or forecast == self._told.get(number):
-                continue
-            if forecast is None:
-                del self._told[number]
-                self.optimizer.planner.withdraw(suggestion)
-            else:
-                self._told[number] = forecast
-                self.optimizer.forecast(suggestion, *forecast, objective=self.reports)
+def _measured(trial: TrialView, cost: str | None) -> dict[str, Any]:
+    """The measured constraints of a trial, and its cost, as arguments of `Optimizer.tell`."""
+    measured: dict[str, Any] = {"constraints": trial.constraints}
+    if cost is not None:
+        measured["seconds" if cost == checks.SECONDS else "cost"] = trial.cost(cost)
+    return measured
 
-    # ------------------------------------------------------------- what was learned
+
+def open_model(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> StudyModel:
+    """A model with what this study has learned earlier; no trials loaded."""
+    check_format(study)
+    model = StudyModel(Optimizer.with_options(space, directions_of(study), options), reporting_of(study))
+    model.memory.recall(Store(study).attributes(), trials)
+    return model
+
+
+def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
+    """The model that the last run or sampler of a study would continue with, with all trials loaded."""
+    model = open_model(study, *options_of(study, trials), trials)
+    model.absorb(trials, -1)
+    model.tell_forecasts()
+    return model
+
+
+# ------------------------------------------------------------- what was learned
+
+
+class Memory:
+    """What an optimiser has learned from ``finished`` trials of a study, and what of it the study has.
+
+    A resumed study or a second process continues with it. It is stored with the trial whose suggestion needed it
+    (`StudyModel.announcement`), or with the study (`unsaved_attributes`).
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        space = optimizer.space
+        columns = [[name, str(space.parameters[name])] for name in space.points.names]
+        columns += [["features", str(space.points.own)]] if space.points.own else []
+        self._columns = _short_columns(columns)
+        self._planner = optimizer.planner
+        self.basis = ""  # `TrainingCurves.basis` when the process was last built for forecasts
+        self.finished = 0
+        self.seen = Seen()
+        self._saved = self.learned()  # as it was last written or read
+        self._saved_at = 0  # the number of events then
+
+    def learned(self) -> dict[str, Any]:
+        """What was learned, as plain data that `adopt` takes."""
+        curves = {"curves": self.basis} if self.basis else {}
+        found = {"columns": self._columns, "model": self._planner.state(), **curves}
+        plain: dict[str, Any] = json.loads(json.dumps(found))  # so that it is equal to what a study returns
+        return plain
+
+    def adopt(self, saved: Mapping[str, Any]) -> None:
+        """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
+        session, events = saved.get("by", ("", 0))
+        recalled = str(session), checks.whole("by", events, 0)
+        self._planner.restore(saved["model"])
+        self.basis, self.seen.recalled = str(saved.get("curves", "")), recalled
 
     def recall(self, attributes: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> None:
         """Restore what another process, or an earlier one, has learned about the same space.
 
         It is stored with the study, whose ``attributes`` are given, or with a trial; the latest counts.
         """
-        last = next((trial for trial in reversed(trials) if "model" in read_announcement(trial)), None)
+        last = next((trial for trial in reversed(trials) if "model" in TrialView(trial).handling.announcement), None)
         candidates = [(f"the attribute {MODEL_KEY!r} of the study", attributes, MODEL_KEY)]
         if last is not None:
             candidates.append((of_trial(SUGGESTION_KEY, last.number), last.system_attrs, SUGGESTION_KEY))
@@ -342,42 +393,29 @@ class StudyModel:
                 _logger.warning(f"What this study learned earlier cannot be used ({error}); it is learned again.")
         self._saved = self.learned()
 
-    def adopt(self, saved: Mapping[str, Any]) -> None:
-        """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
-        session, events = saved.get("by", ("", 0))
-        recalled = str(session), checks.whole("by", events, 0)
-        self.optimizer.planner.restore(saved["model"])
-        self._basis, self.seen.recalled = str(saved.get("curves", "")), recalled
-
-    def unsaved_attributes(self) -> dict[str, Any]:
-        """What has been learned since it was last saved, as attributes of the study. It then counts as saved."""
-        learned = self._unsaved()
-        return rewritable_parts(MODEL_KEY, json.dumps(learned)) if learned else {}
-
-    def announcement(self, number: int, *, always: bool, extra: Mapping[str, Any] | None = None) -> dict[str, str]:
-        """The parameters of a trial, what is not saved yet, and ``extra``, as attributes of the trial.
-
-        Empty if everything learned is saved, unless it is ``always`` needed.
-        """
-        learned = self._unsaved()
-        if not learned and not always:
-            return {}
-        return announcement(self.pending_params(number), self.space.distributions, {**learned, **(extra or {})})
-
-    def _unsaved(self) -> dict[str, Any]:
+    def unsaved(self) -> dict[str, Any]:
+        """What has been learned since it was last saved. It then counts as saved."""
         learned = self.learned()
         if learned == self._saved:
             return {}
         self._saved, self._saved_at = learned, self.seen.count
         by = {"by": [self.seen.session, self.seen.count]} if self.seen.opening is not None else {}
-        return {"finished": self._feed.settled, **by, **learned}
+        return {"finished": self.finished, **by, **learned}
 
-    def learned(self) -> dict[str, Any]:
-        """What was learned, as plain data that `adopt` takes."""
-        curves = {"curves": self._basis} if self._basis else {}
-        found = {"columns": self._columns, "model": self.optimizer.planner.state(), **curves}
-        plain: dict[str, Any] = json.loads(json.dumps(found))  # so that it is equal to what a study returns
-        return plain
+    def unsaved_attributes(self) -> dict[str, Any]:
+        """The same as attributes of the study."""
+        unsaved = self.unsaved()
+        return rewritable_parts(MODEL_KEY, json.dumps(unsaved)) if unsaved else {}
+
+    def forget_unsaved(self) -> None:
+        """Go back to what was learned when it was last saved, since the suggestion that needed more is not used.
+
+        Only new trials save what was learned. So what a resumed run continues with never depends on what was
+        suggested, not used, and then lost.
+        """
+        if self.learned() != self._saved:
+            self.seen.note(f"z{self._saved_at}")
+            self.adopt(self._saved)
 
 
 def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -386,27 +424,3 @@ def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:
         [name, text if len(text) <= LONGEST_COLUMN else hashlib.sha256(text.encode()).hexdigest()]
         for name, text in columns
     ]
-
-
-def _measured(trial: FrozenTrial, cost: str | None) -> dict[str, Any]:
-    """The measured constraints of a trial, and its cost, as arguments of `Optimizer.tell`."""
-    measured: dict[str, Any] = {"constraints": measured_constraints(trial)}
-    if cost is not None:
-        measured["seconds" if cost == SECONDS else "cost"] = cost_of(trial, cost)
-    return measured
-
-
-def open_model(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> StudyModel:
-    """A model with what this study has learned earlier; no trials loaded."""
-    check_format(study)
-    model = StudyModel(Optimizer.with_options(space, directions_of(study), options), reporting_of(study))
-    model.recall(Store(study).attributes(), trials)
-    return model
-
-
-def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
-    """The model that the last run or sampler of a study would continue with, with all trials loaded."""
-    model = open_model(study, *options_of(study, trials), trials)
-    model.absorb(trials, -1)
-    model.tell_forecasts()
-    return model

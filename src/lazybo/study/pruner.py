@@ -44,12 +44,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lazybo.core import Array, checks
 from lazybo.gp import CurveModel, Forecast
-from lazybo.study.definition import reporting_of
+from lazybo.study.definition import directions_of, infer_space, reporting_of, varying
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
 from lazybo.study.structured import kinds_of
 from lazybo.study.training_curves import FACTOR, TrainingCurves, rungs
-from lazybo.study.trial import directions_of, feasible_trials, infer_space, is_paused, point_of
+from lazybo.study.trial import TrialView, feasible_of
 
 # A training is stopped if its expected improvement is less than this share of a new one's.
 SHARE = 0.2
@@ -73,9 +73,8 @@ class Rivals:
         self._predictors = [optimizer.model.predictor(j) for j in objectives if j != reports]
         self._z = np.random.default_rng(0).standard_normal((DRAWS, len(self._predictors)))
         sign = -1.0 if optimizer.directions[reports] == "maximize" else 1.0
-        rivals = [t for t in feasible_trials(ended) if t.last_step is not None]
-        rivals = [t for t in rivals if math.isfinite(t.intermediate_values[t.last_step])]  # type: ignore[index]
-        self.u = np.array([sign * t.intermediate_values[t.last_step] for t in rivals])  # type: ignore[index]
+        rivals = [t for t in feasible_of(map(TrialView, ended)) if t.reported and math.isfinite(_last(t))]
+        self.u = np.array([sign * _last(t) for t in rivals])
         others = [[t.values[j] for t in rivals] for j in objectives if j != reports]
         self._o = np.column_stack(
             [each.warping(each.sign * np.array(o)) for each, o in zip(self._predictors, others, strict=True)]
@@ -127,6 +126,8 @@ class LazyPruner(BasePruner):
     (default: the first); `optimize()` stores it with the study.
     """
 
+    FACTOR = FACTOR  # one of so many trainings continues at each rung
+    rungs = staticmethod(rungs)
     BY_VALUES = True  # it reads the values of the trial that it judges, and other trials only if they have ended
 
     @checks.hinting(
@@ -190,7 +191,7 @@ class LazyPruner(BasePruner):
     def _curves(self, reader: StudyReader[_Known], study: Study, trial: FrozenTrial) -> TrainingCurves:
         """The curves of all trials that have ended; read again if this trial has shown another space."""
         seen = {**reader.distributions, **trial.distributions}
-        space = {name: each for name, each in seen.items() if not each.single()} or seen
+        space = varying(seen)
         curves = reader.state.curves
         if curves is None or curves.space.distributions != space:
             inferred = infer_space(space, reader.trials, kinds=kinds_of(study))
@@ -213,18 +214,29 @@ def is_behind(trials: Sequence[FrozenTrial], trial: FrozenTrial, direction: str)
 
     Only trainings that have ended are compared. Where trainings are paused, this is not for the pruner to say.
     """
-    step, ended = trial.last_step, (TrialState.COMPLETE, TrialState.PRUNED)
-    first = list(islice((each for each in trials if each.state in ended and each.intermediate_values), HALVED))
-    if step is None or len(first) == HALVED or any(is_paused(each) for each in trials):
+    views = [TrialView(each) for each in trials]
+    first = list(islice((each for each in views if each.state in ("complete", "pruned") and each.reported), HALVED))
+    if len(first) == HALVED or any(each.is_paused for each in views):
         return False
-    longest = max((len(each.intermediate_values) for each in first), default=1)
+    longest = max((len(each.reported) for each in first), default=1)
     if not any(_asked_from(rung) == len(trial.intermediate_values) for rung in rungs(longest)):
         return False
-    sign, feasible = -1.0 if direction == "maximize" else 1.0, feasible_trials(first)
-    rivals = [each for each in first if each.state == TrialState.PRUNED or each in feasible]
-    values = [sign * each.intermediate_values[step] for each in rivals if step in each.intermediate_values]
+    return _is_beaten(trial, first, -1.0 if direction == "maximize" else 1.0)
+
+
+def _is_beaten(trial: FrozenTrial, others: Sequence[TrialView], sign: float) -> bool:
+    """Whether a training is not among the best third of those that got to its step; small is good with the sign."""
+    step = max(trial.intermediate_values)
+    counted = {each.number for each in feasible_of(others)}
+    rivals = [each for each in others if each.state == "pruned" or each.number in counted]
+    values = [sign * each.reported[step] for each in rivals if step in each.reported]
     better = sum(value < sign * trial.intermediate_values[step] for value in values)
     return better >= max((len(values) + 1) // FACTOR, 1)
+
+
+def _last(trial: TrialView) -> float:
+    """The value that a trial has reported last."""
+    return trial.reported[max(trial.reported)]
 
 
 def _asked_from(values: int) -> int:
@@ -242,7 +254,7 @@ def is_hopeless(curves: TrainingCurves, trial: FrozenTrial) -> bool:
 
 def is_dominated(curves: TrainingCurves, rivals: Rivals, trial: FrozenTrial) -> bool:
     """`is_hopeless` for several objectives."""
-    forecast, point = curves.forecast(trial), point_of(trial, rivals.space)
+    forecast, point = curves.forecast(trial), TrialView(trial).point_in(rivals.space)
     if forecast is None or point is None or not len(rivals.u):
         return False
     own = rivals.needed(point[None])

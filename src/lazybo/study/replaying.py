@@ -22,15 +22,13 @@ from lazybo.study.attributes import (
     INITIAL_KEY,
     PAUSED_KEY,
     SEEN_KEY,
-    announced_params,
     object_of,
 )
-from lazybo.study.definition import options_digest, options_of, reporting_of
-from lazybo.study.ledger import was_enqueued
+from lazybo.study.definition import directions_of, options_digest, options_of, reporting_of
 from lazybo.study.model import StudyModel
 from lazybo.study.seen import Opening, Part, read_seen
 from lazybo.study.store import Store
-from lazybo.study.trial import as_given, directions_of, params_in
+from lazybo.study.trial import TrialView, as_given, params_in
 
 # A moment of a session: its name, and how many of its events were before.
 Moment = tuple[str, int]
@@ -77,22 +75,27 @@ def replay(study: Study, feasible: Callable[[dict[str, Any]], bool] | None = Non
     trials = store.trials()
     recorded = {trial.number: part for trial in trials if (part := read_seen(trial.system_attrs)) is not None}
     for trial in trials:
-        if trial.number not in recorded and not was_enqueued(trial.system_attrs):
+        if trial.number not in recorded and not TrialView(trial).handling.was_enqueued:
             yield Replayed(trial.number, dict(trial.params), None, "what its suggestion had seen was not recorded")
     if not recorded:
         return
     sessions = _sessions(recorded, store.attributes())
     options, space = options_of(study, trials)
     space = space.changed(feasible=feasible)
-    wanted = {each.opening.recalled for each in sessions.values() if each.opening and each.opening.recalled}
-    for name, session in sessions.items():
-        words = (word for _, events in session.parts for word in events)
-        wanted |= {(name, int(word[1:])) for word in words if word[0] == "z" and word[1:].isdecimal()}
-    moments: dict[Moment, dict[str, Any]] = {}
+    wanted, moments = _moments_to_keep(sessions), dict[Moment, dict[str, Any]]()
     for name, session in sessions.items():
         model = StudyModel(Optimizer.with_options(space, directions_of(study), options), reporting_of(study))
         missing = _open(model, session.opening, options, feasible, moments)
         yield from _Player(name, model, trials, wanted, moments, missing).play(session)
+
+
+def _moments_to_keep(sessions: Mapping[str, _Session]) -> set[Moment]:
+    """The moments with which a session begins, or to which one goes back."""
+    wanted = {each.opening.recalled for each in sessions.values() if each.opening and each.opening.recalled}
+    for name, session in sessions.items():
+        words = (word for _, events in session.parts for word in events)
+        wanted |= {(name, int(word[1:])) for word in words if word[0] == "z" and word[1:].isdecimal()}
+    return wanted
 
 
 def _sessions(recorded: Mapping[int, Part], attributes: Mapping[str, Any]) -> dict[str, _Session]:
@@ -129,7 +132,7 @@ def _open(
         return ""
     if opening.recalled not in moments:
         return "it continued with what an earlier version, a sampler or an unrecorded run had learned"
-    model.adopt(moments[opening.recalled])
+    model.memory.adopt(moments[opening.recalled])
     return ""
 
 
@@ -181,7 +184,7 @@ class _Player:
     def _keep(self, count: int) -> None:
         """Keep what was learned after this many events, if somebody continues with it."""
         if not self._missing and (self._name, count) in self._wanted:
-            self._moments[self._name, count] = self._model.learned()
+            self._moments[self._name, count] = self._model.memory.learned()
 
     def _follow(self, event: str) -> Iterator[Replayed]:
         """One event; yields the trial that it completes."""
@@ -189,7 +192,7 @@ class _Player:
             return
         model, kind, argument = self._model, event[0], event[1:]
         if kind == "z":
-            model.adopt(self._moments[self._name, int(argument)])
+            model.memory.adopt(self._moments[self._name, int(argument)])
         elif kind == "x":
             found = model.next_repeat(self._ended)
             if found is not None:  # else a driver that has reserved a number uses the last one
@@ -209,7 +212,7 @@ class _Player:
         """An event of a trial."""
         trial, model = self._trials[number], self._model
         if kind == "a":
-            model.announce(number, announced_params(trial, model.space.distributions) or trial.params)
+            model.announce(number, TrialView(trial).handling.announced(model.space.distributions))
         elif kind == "f":
             self._check_final(trial)
             self._ended.append(trial)

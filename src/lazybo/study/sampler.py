@@ -25,16 +25,15 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core import Array, Lag, checks
+from lazybo.core import Lag, checks, codec
 from lazybo.gp import Kernel, Priors
 from lazybo.search import EarlierStudy, Options
 from lazybo.space import Belief, Space
-from lazybo.study.definition import UnstoredOptions, read_earlier, unstored_options
+from lazybo.study.definition import Definition, UnstoredOptions, directions_of, infer_space, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.store import Store, store_constraints
 from lazybo.study.structured import kinds_of
-from lazybo.study.trial import check_returned, directions_of, infer_space
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
@@ -167,7 +166,7 @@ class LazySampler(BaseSampler):
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Store the constraints of a trial. The model reads finished trials when the next one begins."""
         if self.options.cost is not None and state == TrialState.COMPLETE:
-            check_returned(trial, self.options.cost)
+            _check_cost(trial, self.options.cost)
         if self._constraints_func is not None:
             store_constraints(self._constraints_func, study, trial, state)
         if self._independent_sampler is not None:
@@ -213,7 +212,8 @@ class LazySampler(BaseSampler):
         if not self.options.earlier:
             return self.options
         if known.earlier is None:
-            known.earlier = read_earlier(self.options.earlier, directions_of(study), names=study.metric_names)
+            definition = Definition(directions_of(study), tuple(study.metric_names or ()) or None)
+            known.earlier = definition.earlier(self.options.earlier)
         return replace(self.options, earlier=known.earlier)
 
     def _model(
@@ -253,29 +253,43 @@ class LazySampler(BaseSampler):
         """
         reader = self._readers.of(study)
         known = reader.distributions
-        if self._warn_independent_sampling and param_name in known and not param_distribution.single():
-            mark = object()
-            if reader.state.warned.setdefault(param_name, mark) is mark:  # without the lock
-                _logger.warning(_why_independent(trial, param_name, known[param_name], param_distribution))
+        if param_name in known and not param_distribution.single():
+            self._warn_once(reader.state, trial, param_name, known[param_name], param_distribution)
         if self._independent_sampler is None and param_name not in known:
             value = self._earlier_value(study, trial, param_name, param_distribution)
             if value is not None:
                 return value
+        space = self._space_of(param_name, param_distribution, is_new=param_name not in known)
         # Random, but repeatable, and different in every trial of every process.
         rng = np.random.default_rng((self.options.seed, trial.number, zlib.crc32(param_name.encode())))
-        space = Space({param_name: param_distribution})
-        beliefs = {name: each for name, each in self.options.beliefs.items() if name == param_name}
-        # A belief about a new parameter is checked; later its range may change.
-        space = space.changed(beliefs=beliefs) if param_name not in known else space.believing(beliefs)
         feasible = self.feasible
         for tried in range(1 if feasible is None else INDEPENDENT_TRIES):
             if self._independent_sampler is not None:
                 value = self._independent_sampler.sample_independent(study, trial, param_name, param_distribution)
             else:
-                value = space.points.decode(_drawn(space, rng, most=trial.number == 0 and not tried))[param_name]
+                most = trial.number == 0 and not tried  # where a belief expects the optimum most
+                u = rng.random((1, space.points.draws))
+                believed = space.believed
+                point = space.points.from_uniform(u) if believed is None else believed.points(u, most=most)
+                value = space.points.decode(point[0])[param_name]
             if feasible is None or allows(feasible, {**trial.params, param_name: value}):
                 break
         return value
+
+    def _warn_once(
+        self, known: "_Known", trial: FrozenTrial, name: str, before: BaseDistribution, now: BaseDistribution
+    ) -> None:
+        """Say once for each parameter why it is sampled independently. Called without the lock."""
+        mark = object()
+        if self._warn_independent_sampling and known.warned.setdefault(name, mark) is mark:
+            _logger.warning(_why_independent(trial, name, before, now))
+
+    def _space_of(self, name: str, distribution: BaseDistribution, *, is_new: bool) -> Space:
+        """The space of one parameter, with the belief about it."""
+        space = Space({name: distribution})
+        beliefs = {name: self.options.beliefs[name]} if name in self.options.beliefs else {}
+        # A belief about a new parameter is checked; later its range may change.
+        return space.changed(beliefs=beliefs) if is_new else space.believing(beliefs)
 
     def _earlier_value(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -290,10 +304,15 @@ class LazySampler(BaseSampler):
         return value if feasible is None or allows(feasible, {**trial.params, param_name: value}) else None
 
 
-def _drawn(space: Space, rng: np.random.Generator, *, most: bool) -> Array:
-    """A random point, from the beliefs if the space has some; with ``most`` where they expect the optimum most."""
-    u = rng.random((1, space.points.draws))
-    return (space.points.from_uniform(u) if space.believed is None else space.believed.points(u, most=most))[0]
+def _check_cost(trial: FrozenTrial, name: str) -> None:
+    """Raise a ValueError if a complete trial lacks the metric that is the cost."""
+    found = codec.metric_at(trial.user_attrs, name)
+    if name != checks.SECONDS and not checks.is_cost(found):
+        given = "there is none" if found is None else f"not {checks.shortened(found)}"
+        raise ValueError(
+            f"trial {trial.number}: cost={name!r} needs a positive number under this name in every trial, {given}; "
+            f"call trial.set_user_attr({name!r}, ...), or use cost='seconds', which is measured"
+        )
 
 
 def _why_independent(trial: FrozenTrial, name: str, known: BaseDistribution, asked: BaseDistribution) -> str:

@@ -1,4 +1,4 @@
-"""The storage of a study: `Store` reads and writes it, `open_storage` opens it.
+"""The storage of a study: `Store` reads and writes it, `Store.open` opens it.
 
 Only this module, `databases` and `journal` know the private parts of Optuna's storages, and only this module retries
 while a storage is locked, full or unreachable.
@@ -26,23 +26,22 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core import codec, texts
-from lazybo.study.attributes import object_of, rewritable_parts
+from lazybo.study.attributes import KIND_KEY, object_of, of_study, rewritable_parts
 from lazybo.study.databases import (
     all_trials,
     database_of,
-    drop_cache,
     file_of,
     name_of,
     repair_values,
     sqlite_url,
     without_cache,
 )
-from lazybo.study.journal import Journal, exclusive, has_lock, is_journal, open_journal
+from lazybo.study.journal import Journal, exclusive, is_journal, open_alone, open_journal
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["Store", "explained", "open_storage", "repair_storage", "store_constraints", "with_retries"]
+__all__ = ["Store", "repair_storage", "store_constraints"]
 
 _logger = logging.getLogger("lazybo")
 _T = TypeVar("_T")
@@ -82,6 +81,76 @@ class Store:
         self.storage = study._storage
         self.study_id = study._study_id
 
+    @staticmethod
+    def open(storage: str | Path | BaseStorage | None, *, alone: bool = False) -> BaseStorage:
+        """An Optuna storage from a path (an SQLite file or a journal), a URL or a storage; in memory for None.
+
+        Damage from a process that was killed is repaired, and a warning says so (`repair_storage`). With ``alone`` it
+        is a journal that only this process writes to.
+        """
+        if alone:
+            return open_alone(str(storage))
+        if storage is None:
+            return InMemoryStorage()
+        if isinstance(storage, BaseStorage):
+            return _opened(storage)
+        if not isinstance(storage, str | Path):
+            raise TypeError(f"storage must be a path, a URL or an Optuna storage, not {storage!r}")
+        if isinstance(storage, str) and "://" in storage:
+            return _open_url(database_url(storage), texts.without_password(storage))
+        path = Path(storage).expanduser().absolute()
+        if is_journal(path):
+            return _open_journal(str(path))
+        _check_sqlite_file(path)
+        return _open_url(sqlite_url(path), str(storage))
+
+    @staticmethod
+    def retried(action: Callable[[], _T]) -> _T:
+        """The result of an action on a storage, retried while the storage is locked, full or unreachable.
+
+        An action that fails must have changed nothing, or be safe to repeat.
+        """
+        for wait in (*RETRY_WAITS, None):
+            try:
+                return action()
+            except Exception as error:
+                reason = _temporary_reason(error)
+                if wait is not None and reason is not None:
+                    _logger.warning(f"the storage does not answer, trying again in {wait} s: {reason}")
+                    time.sleep(wait)
+                elif (said := _database_reason(error)) is not None:
+                    raise StorageInternalError(f"the storage does not answer: {said}") from error
+                else:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    @staticmethod
+    @contextmanager
+    def explained(storage: BaseStorage) -> Iterator[None]:
+        """Turn the errors of a storage that is gone, read-only or does not answer into one clear message."""
+        try:
+            yield
+        except (StorageInternalError, OSError) as error:
+            path, reason = file_of(storage), _database_reason(error)
+            if _is_read_only(error, path):
+                raise RuntimeError(
+                    f"the storage {name_of(storage)!r} can be read but not written. Make the file and its folder "
+                    "writable, or use a copy of it"
+                ) from error
+            if not isinstance(error, StorageInternalError | FileNotFoundError):
+                raise
+            # An open connection sees a file that it must not write to, a new one sees a file without tables.
+            lost = reason is not None and any(sign in reason for sign in ("no such table", "readonly database"))
+            if path is not None and (lost or not path.exists()):
+                gone = f"the storage {str(path)!r} is gone: the file was deleted, moved or replaced while it was in use"
+                raise RuntimeError(
+                    f"{gone}. Put it back and call again to resume, or start a new study in another file"
+                ) from error
+            if reason is None:
+                raise
+            kept = "What is recorded there is kept; call again to resume"
+            raise RuntimeError(f"the storage {name_of(storage)!r} does not answer: {reason}. {kept}") from error
+
     @property
     def backend(self) -> BaseStorage:
         """The storage without Optuna's cache: the same object for all studies that were opened from it."""
@@ -107,37 +176,44 @@ class Store:
         """Whether the study is lost when the process ends."""
         return isinstance(self.storage, InMemoryStorage)
 
-    @property
-    def has_lock(self) -> bool:
-        """Whether `change` holds a lock."""
-        return has_lock(self.storage)
-
     def trials(self) -> list[FrozenTrial]:
         """All trials as they are now, by number. Raises a ValueError if one is damaged."""
         remedy = "use another study_name, or repair it in the database"
         with codec.readable(f"a trial of the study {self.study.study_name!r}", remedy, codec.NOT_JSON):
-            return with_retries(partial(all_trials, self.storage, self.study_id))
+            return Store.retried(partial(all_trials, self.storage, self.study_id))
 
     def trial(self, trial_id: int) -> FrozenTrial:
         """One trial as it is now."""
-        return with_retries(partial(self.storage.get_trial, trial_id))
+        return Store.retried(partial(self.storage.get_trial, trial_id))
 
     def attributes(self) -> dict[str, Any]:
         """The system attributes of the study."""
-        return with_retries(partial(self.storage.get_study_system_attrs, self.study_id))
+        return Store.retried(partial(self.storage.get_study_system_attrs, self.study_id))
 
     def study_user_attributes(self) -> dict[str, Any]:
         """The user attributes of the study."""
-        return with_retries(partial(self.storage.get_study_user_attrs, self.study_id))
+        return Store.retried(partial(self.storage.get_study_user_attrs, self.study_id))
 
     def set_study_user_attribute(self, key: str, value: Any) -> None:
         """Write a user attribute of the study."""
-        with_retries(partial(self.storage.set_study_user_attr, self.study_id, key, value))
+        Store.retried(partial(self.storage.set_study_user_attr, self.study_id, key, value))
+
+    def keep_kind(self, name: str, plain: Any) -> None:
+        """Say of which kind a parameter with structure is, unless the study says it already."""
+        key = f"{KIND_KEY}:{name}"
+        if key not in self.study_user_attributes():
+            self.set_study_user_attribute(key, plain)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Write system attributes of the study, in this order."""
         for key, value in attributes.items():
-            with_retries(partial(self.storage.set_study_system_attr, self.study_id, key, value))
+            Store.retried(partial(self.storage.set_study_system_attr, self.study_id, key, value))
+
+    @contextmanager
+    def reading(self, key: str, remedy: str = "") -> Iterator[Any]:
+        """A system attribute of the study, None if it has none; what fails in this block names it and the remedy."""
+        with codec.readable(of_study(key, self.study.study_name), remedy):
+            yield self.attributes().get(key)
 
     def object(self, key: str) -> dict[str, Any]:
         """A JSON object that `set_object` has stored; empty if there is none. Raises a ValueError if it is damaged."""
@@ -150,28 +226,20 @@ class Store:
     def set_trial_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
         """Write system attributes of a trial, in this order."""
         for key, value in attributes.items():
-            with_retries(partial(self.storage.set_trial_system_attr, trial_id, key, value))
+            Store.retried(partial(self.storage.set_trial_system_attr, trial_id, key, value))
 
     def set_user_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
         """Write user attributes of a trial, in this order."""
         for key, value in attributes.items():
-            with_retries(partial(self.storage.set_trial_user_attr, trial_id, key, value))
-
-    def set_intermediate_value(self, trial_id: int, step: int, value: float) -> None:
-        """Write one intermediate value of a trial."""
-        with_retries(partial(self.storage.set_trial_intermediate_value, trial_id, step, value))
+            Store.retried(partial(self.storage.set_trial_user_attr, trial_id, key, value))
 
     def add(self, trial: FrozenTrial) -> int:
         """Add a trial; its id."""
-        return with_retries(partial(self.storage.create_new_trial, self.study_id, trial))
+        return Store.retried(partial(self.storage.create_new_trial, self.study_id, trial))
 
     def delete(self) -> None:
         """Delete the study."""
-        with_retries(partial(self.storage.delete_study, self.study_id))
-
-    def forget(self) -> None:
-        """Read all trials again next time: a finished one was changed."""
-        drop_cache(self.storage, self.study_id)
+        Store.retried(partial(self.storage.delete_study, self.study_id))
 
     def change(self, action: Callable[[], _T]) -> _T:
         """The result of an action that reads and writes. No other process writes meanwhile if the storage has a lock.
@@ -183,7 +251,7 @@ class Store:
             with exclusive(self.storage):
                 return action()
 
-        return with_retries(locked)
+        return Store.retried(locked)
 
     def transaction(self, action: Callable[["Connection"], _T]) -> _T:
         """The result of an action on a database, as one transaction."""
@@ -194,30 +262,10 @@ class Store:
             with database.engine.begin() as connection:
                 return action(connection)
 
-        return with_retries(whole)
+        return Store.retried(whole)
 
 
 # ---------------------------------------------------------------------- retries
-
-
-def with_retries(action: Callable[[], _T]) -> _T:
-    """The result of an action on a storage, retried while the storage is locked, full or unreachable.
-
-    An action that fails must have changed nothing, or be safe to repeat.
-    """
-    for wait in (*RETRY_WAITS, None):
-        try:
-            return action()
-        except Exception as error:
-            reason = _temporary_reason(error)
-            if wait is not None and reason is not None:
-                _logger.warning(f"the storage does not answer, trying again in {wait} s: {reason}")
-                time.sleep(wait)
-            elif (said := _database_reason(error)) is not None:
-                raise StorageInternalError(f"the storage does not answer: {said}") from error
-            else:
-                raise
-    raise AssertionError("the last attempt returns or raises")
 
 
 def _temporary_reason(error: BaseException) -> str | None:
@@ -263,54 +311,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-@contextmanager
-def explained(storage: BaseStorage) -> Iterator[None]:
-    """Turn the errors of a storage that was deleted, is read-only or did not answer for long into one clear message."""
-    try:
-        yield
-    except (StorageInternalError, OSError) as error:
-        path, reason = file_of(storage), _database_reason(error)
-        if _is_read_only(error, path):
-            raise RuntimeError(
-                f"the storage {name_of(storage)!r} can be read but not written. Make the file and its folder writable, "
-                "or use a copy of it"
-            ) from error
-        if not isinstance(error, StorageInternalError | FileNotFoundError):
-            raise
-        # An open connection sees a file that it must not write to, a new one sees a file without tables.
-        lost = reason is not None and any(sign in reason for sign in ("no such table", "readonly database"))
-        if path is not None and (lost or not path.exists()):
-            gone = f"the storage {str(path)!r} is gone: the file was deleted, moved or replaced while it was in use"
-            raise RuntimeError(
-                f"{gone}. Put it back and call again to resume, or start a new study in another file"
-            ) from error
-        if reason is None:
-            raise
-        kept = "What is recorded there is kept; call again to resume"
-        raise RuntimeError(f"the storage {name_of(storage)!r} does not answer: {reason}. {kept}") from error
-
-
 # ---------------------------------------------------------------- open a storage
-
-
-def open_storage(storage: str | Path | BaseStorage | None) -> BaseStorage:
-    """An Optuna storage from a path (an SQLite file or a journal), a URL or a storage; in memory for None.
-
-    Damage from a process that was killed is repaired, and a warning says so (`repair_storage`).
-    """
-    if storage is None:
-        return InMemoryStorage()
-    if isinstance(storage, BaseStorage):
-        return _opened(storage)
-    if not isinstance(storage, str | Path):
-        raise TypeError(f"storage must be a path, a URL or an Optuna storage, not {storage!r}")
-    if isinstance(storage, str) and "://" in storage:
-        return _open_url(database_url(storage), texts.without_password(storage))
-    path = Path(storage).expanduser().absolute()
-    if is_journal(path):
-        return _open_journal(str(path))
-    _check_sqlite_file(path)
-    return _open_url(sqlite_url(path), str(storage))
 
 
 def repair_storage(storage: str | Path | BaseStorage) -> None:
@@ -323,7 +324,7 @@ def repair_storage(storage: str | Path | BaseStorage) -> None:
     `optimize()` and the ``lazybo`` command do the same when they open a storage; call this before
     ``optuna.load_study``.
     """
-    open_storage(storage)
+    Store.open(storage)
 
 
 def _opened(storage: BaseStorage) -> BaseStorage:
@@ -400,7 +401,7 @@ def _open_postgresql(url: str) -> RDBStorage:
 def _repaired(storage: BaseStorage) -> BaseStorage:
     """The storage; final values that Optuna cannot read are removed."""
     database = database_of(storage)
-    count = 0 if database is None else with_retries(partial(repair_values, database))
+    count = 0 if database is None else Store.retried(partial(repair_values, database))
     if count:
         which = f"{count} trial{'s' * (count != 1)}"
         _logger.warning(

@@ -23,7 +23,7 @@ from lazybo.core import Array
 from lazybo.gp import CurveModel, Forecast
 from lazybo.space import Space
 from lazybo.study.feed import Feed
-from lazybo.study.trial import ended_at, is_paused, params_in, point_in
+from lazybo.study.trial import TrialView, params_in, point_in
 
 # Random configurations that represent a new trial.
 RANDOM_POINTS = 32
@@ -122,10 +122,10 @@ class TrainingCurves:
         """
         news = self._feed.news(trials)
         for trial in news:
-            if not is_paused(trial):
+            if not TrialView(trial).is_paused:
                 self.remove_paused(trial.number)
-        for trial in sorted(news, key=ended_at):
-            if is_paused(trial):
+        for trial in sorted(news, key=lambda trial: TrialView(trial).handling.ended_at):
+            if TrialView(trial).is_paused:
                 self.add_paused(trial)
             elif trial.state.is_finished() and self._feed.settle(trial):
                 self.add(trial)
@@ -133,7 +133,7 @@ class TrainingCurves:
     def add(self, trial: FrozenTrial) -> None:
         """Add a trial that has ended or is paused, unless it failed, has no curve or is from another space."""
         complete = trial.state == TrialState.COMPLETE
-        ended = complete or trial.state == TrialState.PRUNED or is_paused(trial)
+        ended = TrialView(trial).state in ("complete", "pruned", "paused")
         curve = self._curve(trial.params, trial.intermediate_values) if ended else None
         if curve is None:
             return

@@ -1,13 +1,12 @@
-"""Trials of a study: their state, point, constraints, cost and rank, and the space that they show.
+"""`TrialView`: what a trial of a study says; which of several trials count; `Result`: how one ended.
 
-A trial is in one of these states (`State`). Optuna has no paused and no skipped trials: `state_of` tells them apart by
-their attributes.
+A trial is in one of these states. Optuna has no paused and no skipped trials: they differ from others by an attribute.
 
 ```
-WAITING ──> RUNNING ──> COMPLETE   it has values
-   ^         │  ^  ├──> STOPPED    Optuna's PRUNED: only intermediate values
-   │         v  │  ├──> FAILED     no value
-   └─────── PAUSED └──> SKIPPED    nobody made the experiment; the model ignores it
+waiting ──> running ──> complete   it has values
+   ^         │  ^  ├──> pruned     stopped for good: only intermediate values
+   │         v  │  ├──> failed     no value
+   └─────── paused └──> skipped    nobody made the experiment; the model ignores it
 ```
 
 Optuna keeps the constraints of a trial as attributes of it; each is satisfied if it is at most 0. A trial that has not
@@ -15,120 +14,360 @@ measured a constraint that other trials have is not known to be feasible, and do
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum, auto
-from typing import Any
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.study import Study, StudyDirection
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core import Array, Direction, checks
-from lazybo.search import Evaluation, non_dominated
-from lazybo.space import Condition, Space, Structured
+from lazybo.core import Array, checks, codec
+from lazybo.search import Evaluation
+from lazybo.space import Space
 from lazybo.study.attributes import (
+    ATTEMPTS_KEY,
+    BEGAN_KEY,
     CONSTRAINT_KEY,
+    CORRECTIONS_KEY,
+    DRIVER_KEY,
+    FAILURE_KEY,
+    INITIAL_KEY,
     OWN_ATTRIBUTES,
     PAUSE_KEY,
     PAUSED_KEY,
+    REPEAT_KEY,
     SECONDS_KEY,
     SKIPPED_KEY,
+    STEPS_KEY,
+    SUGGESTION_KEY,
     TO_END_KEY,
     VARIANCE_KEY,
-    metric_at,
+    object_of,
+    of_trial,
 )
-from lazybo.study.store import Store
 
-# The name of a constraint that has none.
-NO_NAME = "(no name)"
-# The cost that is a time. It is measured and need not be returned.
-SECONDS = "seconds"
-# Shorter evaluations count as this long: differences below a millisecond are noise.
-LEAST_SECONDS = 1e-3
+NO_NAME = "(no name)"  # of a constraint
+LEAST_SECONDS = 1e-3  # shorter evaluations count as this long: smaller differences are noise
 
-
-# ------------------------------------------------------------------------ states
-
-
-class State(Enum):
-    """The state of a trial; see the top of this module."""
-
-    WAITING = auto()
-    RUNNING = auto()
-    PAUSED = auto()
-    COMPLETE = auto()
-    STOPPED = auto()
-    FAILED = auto()
-    SKIPPED = auto()
-
-
-_STATES = {
-    TrialState.WAITING: State.WAITING,
-    TrialState.RUNNING: State.RUNNING,
-    TrialState.COMPLETE: State.COMPLETE,
-    TrialState.PRUNED: State.STOPPED,
-    TrialState.FAIL: State.FAILED,
+State: TypeAlias = Literal["waiting", "running", "paused", "complete", "pruned", "failed", "skipped"]
+_STATES: dict[TrialState, State] = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
 }
 
 
-def state_of(trial: FrozenTrial) -> State:
-    """The state of a trial."""
-    if is_paused(trial):
-        return State.PAUSED
-    if trial.state == TrialState.FAIL and SKIPPED_KEY in trial.system_attrs:
-        return State.SKIPPED
-    return _STATES[trial.state]
+@dataclass(frozen=True, slots=True)
+class TrialView:
+    """A trial as it was when it was read. What is damaged counts as missing."""
+
+    frozen: FrozenTrial
+
+    @property
+    def number(self) -> int:
+        """Its number in the study."""
+        return self.frozen.number
+
+    @property
+    def id(self) -> int:
+        """Its number in the storage."""
+        return self.frozen._trial_id
+
+    @property
+    def state(self) -> State:
+        """Its state; see the top of this module."""
+        if self.is_paused:
+            return "paused"
+        return "skipped" if self.has_failed and SKIPPED_KEY in self.frozen.system_attrs else _STATES[self.frozen.state]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a training was stopped for now and can be continued from its checkpoint."""
+        return self.frozen.state == TrialState.WAITING and self.frozen.user_attrs.get(PAUSED_KEY) is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is complete, pruned, failed or skipped."""
+        return self.frozen.state.is_finished()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended without any value; so have those that were skipped."""
+        return self.frozen.state == TrialState.FAIL
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Its parameters as the storage has them."""
+        return self.frozen.params
+
+    def given_in(self, space: Space) -> dict[str, Any]:
+        """Its parameters with the choices of the space."""
+        return as_given(self.frozen.params, space.distributions)
+
+    def point_in(self, space: Space) -> Array | None:
+        """Its point; None if it is from another space."""
+        return point_in(space, self.frozen.params)
+
+    @property
+    def values(self) -> list[float]:
+        """The value of each objective; empty if there is none."""
+        return self.frozen.values or []
+
+    @property
+    def value(self) -> float:
+        """The value of the only objective. Raises a ValueError if there is none."""
+        (value,) = self.values
+        return float(value)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has finite values."""
+        found = self.frozen.values
+        return self.frozen.state == TrialState.COMPLETE and bool(found) and all(map(math.isfinite, found))
+
+    @property
+    def reported(self) -> dict[int, float]:
+        """The intermediate values by step."""
+        return self.frozen.intermediate_values
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step that was reported."""
+        return self.frozen.last_step
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """What the objective returned beside its value: the user's attributes, without those that lazybo writes."""
+        attributes = self.frozen.user_attrs
+        return {n: v for n, v in attributes.items() if n not in OWN_ATTRIBUTES and not n.startswith("lazybo:")}
+
+    @property
+    def constraints(self) -> dict[str, float]:
+        """The constraints that were measured, by name. What is not a number was not measured.
+
+        Optuna and earlier versions accept empty names.
+        """
+        written: Mapping[str, object] = self.frozen.constraints
+        found = {name: checks.as_number(name, value) for name, value in written.items() if checks.is_number(value)}
+        return {name if name.strip() else NO_NAME: value for name, value in found.items() if not math.isnan(value)}
+
+    @property
+    def is_infeasible(self) -> bool:
+        """Whether a measured constraint is violated."""
+        return any(value > 0.0 for value in self.constraints.values())
+
+    @property
+    def variance(self) -> float:
+        """The known variance of its value; 0 if there is none."""
+        found = self.frozen.system_attrs.get(VARIANCE_KEY)
+        variance = checks.as_number("variance", found) if checks.is_number(found) else 0.0
+        return variance if 0.0 <= variance < math.inf else 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its evaluation took: as its worker measured it, or by the times in the study."""
+        measured, start, end = self.handling.measured_seconds, self.frozen.datetime_start, self.frozen.datetime_complete
+        if measured is not None or start is None or end is None:
+            return measured
+        return max((end - start).total_seconds(), 0.0)
+
+    def cost(self, name: str) -> float | None:
+        """What it cost, if that is known. A pruned trial has not cost as much as a whole evaluation."""
+        if self.frozen.state == TrialState.PRUNED:
+            return None
+        if name == checks.SECONDS:
+            took = self.seconds
+            return None if took is None else max(took, LEAST_SECONDS)
+        metric = codec.metric_at(self.frozen.user_attrs, name)
+        return float(metric) if checks.is_cost(metric) else None
+
+    @property
+    def repeat_of(self) -> int | None:
+        """The first trial with its configuration, if it repeats that in a final check."""
+        return self.frozen.system_attrs.get(REPEAT_KEY)
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What lazybo writes among the user's attributes: the output folder of a program, and the device."""
+        return {name: value for name, value in self.frozen.user_attrs.items() if name in OWN_ATTRIBUTES}
+
+    @property
+    def handling(self) -> "Handling":
+        """What processes keep with it."""
+        return Handling(self.frozen)
+
+    @property
+    def failure(self) -> Mapping[str, Any]:
+        """How a program failed: a code (``kind``), and the reason without paths (``summary``); empty if unknown."""
+        found = self.frozen.system_attrs.get(FAILURE_KEY)
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def fail_reason(self) -> Any:
+        """Why it failed, as Optuna keeps it; None if it did not."""
+        return self.frozen.system_attrs.get("fail_reason")
 
 
-def is_paused(trial: FrozenTrial) -> bool:
-    """Whether a training was stopped for now and can be continued from its checkpoint."""
-    return trial.state == TrialState.WAITING and trial.user_attrs.get(PAUSED_KEY) is not None
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What processes keep with a trial, to agree on who evaluates it and to continue where it was."""
+
+    frozen: FrozenTrial
+
+    @property
+    def driver(self) -> str | None:
+        """The driver that runs it; None if a person or another program does."""
+        return self.frozen.system_attrs.get(DRIVER_KEY)
+
+    @property
+    def began(self) -> Any:
+        """The driver whose worker has started it, and its attempts then, if that was recorded."""
+        return self.frozen.system_attrs.get(BEGAN_KEY)
+
+    @property
+    def attempts(self) -> int | None:
+        """How many evaluations of it died with their worker or driver; None if that was never counted."""
+        return self._count(ATTEMPTS_KEY) if ATTEMPTS_KEY in self.frozen.system_attrs else None
+
+    @property
+    def steps_at_death(self) -> int:
+        """How many values a training with a checkpoint had reported when its driver last died."""
+        return self._count(STEPS_KEY)
+
+    def _count(self, key: str) -> int:
+        found = self.frozen.system_attrs.get(key)
+        return found if isinstance(found, int) and 0 <= found <= checks.MAX_STORED else 0
+
+    @property
+    def paused_step(self) -> int:
+        """The last step at which a training was paused, also if it runs again; 0 if it never was."""
+        return self._pause[0] or (self.frozen.last_step or 0 if TrialView(self.frozen).is_paused else 0)
+
+    @property
+    def ended_at(self) -> float:
+        """When it ended or was last paused, in seconds since 1970; infinite if it runs or waits, or nobody knows."""
+        if TrialView(self.frozen).is_paused:
+            return self._pause[1]
+        if not self.frozen.state.is_finished():
+            return math.inf
+        return self.frozen.datetime_complete.timestamp() if self.frozen.datetime_complete else 0.0
+
+    @property
+    def _pause(self) -> tuple[int, float]:
+        """The step and the time of the last pause; 0 and ∞ if there is none."""
+        with suppress(KeyError, TypeError, ValueError):
+            step, seconds = self.frozen.system_attrs[PAUSE_KEY]
+            return checks.whole("step", step, 0), checks.finite_number("seconds", seconds)
+        return 0, math.inf
+
+    @property
+    def runs_to_end(self) -> bool:
+        """Whether it was resumed by hand, so that it is not paused again."""
+        return bool(self.frozen.system_attrs.get(TO_END_KEY))
+
+    @property
+    def was_enqueued(self) -> bool:
+        """Whether somebody has chosen its configuration."""
+        return "fixed_params" in self.frozen.system_attrs or f"{INITIAL_KEY}:0" in self.frozen.system_attrs
+
+    @property
+    def announcement(self) -> dict[str, Any]:
+        """What its process has announced; empty if it has not."""
+        try:
+            return object_of(self.frozen.system_attrs, SUGGESTION_KEY)
+        except ValueError:
+            return {}
+
+    def announced(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+        """The parameters of this space that were announced, or else those that it has."""
+        try:
+            written = self.announcement.get("params", {})
+            found = {name: space[name].to_external_repr(value) for name, value in written.items() if name in space}
+        except codec.INVALID:
+            found = {}
+        return found or self.frozen.params
+
+    def fixed(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+        """The parameters that a queued trial has, or that somebody has chosen for it."""
+        # A driver that died while it wrote the parameters had announced all of them.
+        return as_given(self.announced(space) or self.frozen.system_attrs.get("fixed_params", {}), space)
+
+    @property
+    def measured_seconds(self) -> float | None:
+        """How long its evaluation took in its worker, if that was measured."""
+        measured = self.frozen.system_attrs.get(SECONDS_KEY)
+        seconds = checks.as_number("seconds", measured) if checks.is_number(measured) else math.nan
+        return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+    @property
+    def stored_variance(self) -> Any:
+        """The known variance as it is stored: a list if there are several objectives; None if there is none."""
+        return self.frozen.system_attrs.get(VARIANCE_KEY)
+
+    @property
+    def corrections(self) -> list[Any]:
+        """What it had before each correction by hand. Raises a ValueError if that is damaged."""
+        found = self.frozen.user_attrs.get(CORRECTIONS_KEY, [])
+        if not isinstance(found, list):
+            where = of_trial(CORRECTIONS_KEY, self.frozen.number)
+            raise ValueError(f"{where} must be a list, not {checks.shortened(found)}; set it to [] with set_user_attr")
+        return found
 
 
-def paused_step(trial: FrozenTrial) -> int:
-    """The last step at which a training was paused, also if it runs again; 0 if it never was."""
-    return _pause_of(trial)[0] or (trial.last_step or 0 if is_paused(trial) else 0)
+@dataclass(frozen=True)
+class Result:
+    """How a trial ended. Its values are finite or missing, since databases have no NaN.
 
-
-def ended_at(trial: FrozenTrial) -> float:
-    """When a trial ended or was last paused, in seconds since 1970; infinite if it runs or waits, or nobody knows."""
-    if is_paused(trial):
-        return _pause_of(trial)[1]
-    if not trial.state.is_finished():
-        return math.inf
-    return trial.datetime_complete.timestamp() if trial.datetime_complete else 0.0
-
-
-def _pause_of(trial: FrozenTrial) -> tuple[int, float]:
-    """The step and the time of a training's last pause; 0 and ∞ if there is none, or if they are damaged."""
-    with suppress(KeyError, TypeError, ValueError):
-        step, seconds = trial.system_attrs[PAUSE_KEY]
-        return checks.whole("step", step, 0), checks.finite_number("seconds", seconds)
-    return 0, math.inf
-
-
-def paused_trials(study: Study) -> list[FrozenTrial]:
-    """The paused trials of a study."""
-    return [trial for trial in Store(study).trials() if is_paused(trial)]
-
-
-def resume(study: Study, *numbers: int) -> None:
-    """Queue paused trials: the next run continues them before it starts others, and does not pause them again.
-
-    Without numbers, all paused trials. Raises a ValueError if one of these trials is not paused.
+    A complete trial with one value that is not finite becomes a failed one; a pruned trial keeps its state. ``metrics``
+    are the user's attributes. ``reason`` says why it failed, and ``failure`` how a program did.
     """
-    paused = {trial.number: trial for trial in paused_trials(study)}
-    for number in numbers:
-        if number not in paused:
-            known = ", ".join(map(str, paused)) or "none"
-            raise ValueError(f"trial {checks.shortened(number)} is not paused; paused trials: {known}")
-    store = Store(study)
-    for number in numbers or tuple(paused):
-        trial_id = paused[number]._trial_id
-        store.set_trial_attributes(trial_id, {TO_END_KEY: True})
-        store.set_user_attributes(trial_id, {PAUSED_KEY: None})
+
+    state: TrialState
+    values: Sequence[float] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    constraints: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+    traceback: str = ""
+    failure: Mapping[str, Any] = field(default_factory=dict)
+    variance: float | Sequence[float] | None = None
+    seconds: float | None = None
+    skipped: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.values) == 1 and not math.isfinite(self.values[0]):
+            if self.state == TrialState.COMPLETE:
+                object.__setattr__(self, "state", TrialState.FAIL)
+                object.__setattr__(self, "reason", f"the value is {self.values[0]}")
+            object.__setattr__(self, "values", ())
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        """What users see."""
+        return {**self.metrics, **({"traceback": self.traceback} if self.traceback else {})}
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        """The rest, as a study keeps it."""
+        kept = {
+            "fail_reason": self.reason or None,
+            FAILURE_KEY: self.failure or None,
+            VARIANCE_KEY: self.variance,
+            SECONDS_KEY: self.seconds,
+            SKIPPED_KEY: self.skipped or None,
+        }
+        known = {key: value for key, value in kept.items() if value is not None}
+        return known | {f"{CONSTRAINT_KEY}:{name}": value for name, value in self.constraints.items()}
+
+    def of(self, trial: TrialView, reported: Mapping[int, float]) -> FrozenTrial:
+        """A trial that has ended with this result, as the model reads it."""
+        ended = copy(trial.frozen)
+        ended.state, ended.values, ended.intermediate_values = self.state, self.values or None, dict(reported)
+        ended.user_attrs, ended.system_attrs = self.user_attrs, self.system_attrs
+        return ended
 
 
 # ------------------------------------------------------------------ configuration
@@ -165,234 +404,21 @@ def point_in(space: Space, params: Mapping[str, Any]) -> Array | None:
         return None
 
 
-def point_of(trial: FrozenTrial, space: Space) -> Array | None:
-    """The point of a trial; None if it is from another space."""
-    return point_in(space, trial.params)
+# ------------------------------------------------------------- trials that count
 
 
-# -------------------------------------------------------------- values and limits
-
-
-def directions_of(study: Study) -> tuple[Direction, ...]:
-    """The directions of a study as `Optimizer` takes them."""
-    return tuple("maximize" if each == StudyDirection.MAXIMIZE else "minimize" for each in study.directions)
-
-
-def names_of(study: Study) -> list[str]:
-    """The names of the objectives; without names ``value``, or ``value 0``, ``value 1`` and so on for several."""
-    if study.metric_names:
-        return list(study.metric_names)
-    count = len(study.directions)
-    return ["value"] if count == 1 else [f"value {i}" for i in range(count)]
-
-
-def known_variance(trial: FrozenTrial) -> float:
-    """The known variance of a trial's value; 0 if there is none, or if it cannot be read."""
-    found = trial.system_attrs.get(VARIANCE_KEY)
-    variance = checks.as_number("variance", found) if checks.is_number(found) else 0.0
-    return variance if 0.0 <= variance < math.inf else 0.0
-
-
-def metrics_of(trial: FrozenTrial) -> dict[str, Any]:
-    """What the objective returned beside its value: the user's attributes, without those that lazybo writes."""
-    return {n: v for n, v in trial.user_attrs.items() if n not in OWN_ATTRIBUTES and not n.startswith("lazybo:")}
-
-
-def measured_constraints(trial: FrozenTrial) -> dict[str, float]:
-    """The constraints that a trial has measured, by name. What is not a number was not measured.
-
-    Optuna and earlier versions accept empty names.
-    """
-    written: Mapping[str, object] = trial.constraints
-    found = {name: checks.as_number(name, value) for name, value in written.items() if checks.is_number(value)}
-    return {name if name.strip() else NO_NAME: value for name, value in found.items() if not math.isnan(value)}
-
-
-def as_attributes(constraints: Mapping[str, float]) -> dict[str, float]:
-    """Measured constraints as the attributes that Optuna reads."""
-    return {f"{CONSTRAINT_KEY}:{name}": value for name, value in constraints.items()}
-
-
-def violates(constraints: Mapping[str, float]) -> bool:
-    """Whether any of these constraints is violated."""
-    return any(value > 0.0 for value in constraints.values())
-
-
-def constraints_of(trials: Sequence[FrozenTrial]) -> list[str]:
-    """The names of all constraints that any trial has measured, in alphabetical order."""
-    return sorted({name for trial in trials for name in measured_constraints(trial)})
-
-
-def complete_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials with finite values."""
+def feasible_of(trials: Iterable[TrialView]) -> list[TrialView]:
+    """The trials with finite values that have measured and satisfied all constraints that any trial has measured."""
+    measured = [(trial, trial.constraints) for trial in trials]
+    names = {name for _, constraints in measured for name in constraints}
     return [
         trial
-        for trial in trials
-        if trial.state == TrialState.COMPLETE and trial.values and all(map(math.isfinite, trial.values))
+        for trial, constraints in measured
+        if trial.is_complete and all(constraints.get(name, math.inf) <= 0.0 for name in names)
     ]
 
 
-def feasible_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials with finite values that have measured and satisfied all constraints."""
-    names = constraints_of(trials)
-    if not names:
-        return complete_trials(trials)
-    found = []
-    for trial in complete_trials(trials):
-        measured = measured_constraints(trial)
-        if all(measured.get(name, math.inf) <= 0.0 for name in names):
-            found.append(trial)
-    return found
-
-
-def front_of(study: Study, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The feasible trials that no other dominates, by number. With one objective these are the best ones."""
-    counted = feasible_trials(trials)
-    if not counted:
-        return []
-    signs = np.array([-1.0 if each == StudyDirection.MAXIMIZE else 1.0 for each in study.directions])
-    kept = non_dominated(np.array([trial.values for trial in counted]) * signs)
-    return [trial for trial, on_front in zip(counted, kept, strict=True) if on_front]
-
-
-def best_trial(study: Study, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The first of the best feasible trials of a study with one objective; None if there is none."""
-    return next(iter(front_of(study, trials)), None)
-
-
-def evaluations_of(trials: Sequence[FrozenTrial], space: Space) -> list[Evaluation]:
-    """The feasible trials in the space, which may be recommended or repeated."""
-    points = [(trial, point_of(trial, space)) for trial in feasible_trials(trials)]
-    return [
-        Evaluation(trial.params, point, float(trial.value or 0.0), trial.number)
-        for trial, point in points
-        if point is not None
-    ]
-
-
-def most_promising(trials: Sequence[FrozenTrial], *, maximize: bool, most: int) -> list[FrozenTrial]:
-    """All feasible trials of the ``most`` configurations with the best values, by number.
-
-    To predict tens of thousands of configurations takes long, and the best one is not among those with bad values.
-    """
-    counted = feasible_trials(trials)
-    if len(counted) <= most:
-        return counted
-    keys = [_key(trial.params) for trial in counted]
-    by_value = sorted(zip(counted, keys, strict=True), key=lambda each: each[0].value or 0.0, reverse=maximize)
-    kept = set(list(dict.fromkeys(key for _, key in by_value))[:most])
-    return [trial for trial, key in zip(counted, keys, strict=True) if key in kept]
-
-
-def _key(params: Mapping[str, Any]) -> Hashable:
-    """A key that is equal for equal parameters."""
-    try:
-        return frozenset(params.items())
-    except TypeError:  # a choice is a list
-        return repr(sorted(params.items()))
-
-
-# -------------------------------------------------------------------------- cost
-
-
-def measured_seconds(trial: FrozenTrial) -> float | None:
-    """How long the evaluation of a trial took in its worker, if that was measured."""
-    measured = trial.system_attrs.get(SECONDS_KEY)
-    seconds = checks.as_number("seconds", measured) if checks.is_number(measured) else math.nan
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
-
-
-def seconds_of(trial: FrozenTrial) -> float | None:
-    """How long the evaluation of a trial took: as its worker measured it, or by the times in the study."""
-    measured = measured_seconds(trial)
-    if measured is not None:
-        return measured
-    if trial.datetime_start is None or trial.datetime_complete is None:
-        return None
-    return max((trial.datetime_complete - trial.datetime_start).total_seconds(), 0.0)
-
-
-def cost_of(trial: FrozenTrial, cost: str) -> float | None:
-    """What a finished trial cost, if that is known. A stopped trial has not cost as much as a whole evaluation."""
-    if trial.state == TrialState.PRUNED:
-        return None
-    if cost == SECONDS:
-        took = seconds_of(trial)
-        return None if took is None else max(took, LEAST_SECONDS)
-    metric = metric_at(trial.user_attrs, cost)
-    return float(metric) if is_cost(metric) else None
-
-
-def is_cost(metric: object) -> bool:
-    """Whether a metric can be a cost: a positive finite number."""
-    return checks.is_number(metric) and math.isfinite(number := checks.as_number("cost", metric)) and number > 0.0
-
-
-def check_returned(trial: FrozenTrial, cost: str) -> None:
-    """Raise a ValueError if a complete trial lacks the metric that is the cost."""
-    found = metric_at(trial.user_attrs, cost)
-    if cost != SECONDS and not is_cost(found):
-        given = "there is none" if found is None else f"not {checks.shortened(found)}"
-        raise ValueError(
-            f"trial {trial.number}: cost={cost!r} needs a positive number under this name in every trial, {given}; "
-            f"call trial.set_user_attr({cost!r}, ...), or use cost='seconds', which is measured"
-        )
-
-
-# ------------------------------------------------------------------------- space
-
-
-def infer_space(
-    distributions: Mapping[str, BaseDistribution],
-    trials: Sequence[FrozenTrial],
-    feasible: Callable[[dict[str, Any]], bool] | None = None,
-    kinds: Mapping[str, Structured] | None = None,
-) -> Space:
-    """The space of these parameters; when each is active is inferred from trials that completed or were stopped.
-
-    Parameters that one of ``kinds`` is stored as are one.
-
-    A parameter that some trials lack depends on the first categorical or integer parameter whose values separate the
-    trials that have it from those that do not. If there is no such parameter, it is optional.
-    """
-    done = (TrialState.COMPLETE, TrialState.PRUNED)
-    seen = [trial.params for trial in trials if trial.state in done and trial.params]
-    parameters = Space.grouped(distributions, kinds or {})
-    whole = {
-        name: [*each.stored(name)] if isinstance(each, Structured) else [name] for name, each in parameters.items()
-    }
-    conditions: dict[str, Condition] = {}
-    optional = set()
-    for name, stored in whole.items():
-        have = [params for params in seen if all(each in params for each in stored)]
-        lack = [params for params in seen if not all(each in params for each in stored)]
-        if not lack:
-            continue
-        alone = {each: d for each, d in distributions.items() if each in parameters}
-        for parent in _possible_parents(name, alone, conditions):
-            # Compared as strings: choices may be lists, which a set cannot hold.
-            with_it = {repr(params[parent]): params[parent] for params in have if parent in params}
-            without = {repr(params[parent]) for params in lack if parent in params}
-            without_parent = any(parent not in params for params in have)
-            if with_it and with_it.keys().isdisjoint(without) and not without_parent:
-                conditions[name] = Condition(parent, tuple(with_it[text] for text in sorted(with_it)), outside=True)
-                break
-        else:
-            optional.add(name)
-    return Space(parameters, conditions=conditions, feasible=feasible, optional=optional)
-
-
-def _possible_parents(
-    name: str, space: Mapping[str, BaseDistribution], conditions: Mapping[str, Condition]
-) -> list[str]:
-    """Discrete parameters that do not themselves depend on this one."""
-
-    def depends_on_it(child: str) -> bool:
-        while child in conditions:
-            child = conditions[child].parent
-            if child == name:
-                return True
-        return False
-
-    discrete = (CategoricalDistribution, IntDistribution)
-    return [p for p, d in space.items() if p != name and isinstance(d, discrete) and not depends_on_it(p)]
+def evaluations_of(feasible: Iterable[TrialView], space: Space) -> list[Evaluation]:
+    """Those in the space, which may be recommended or repeated."""
+    points = [(trial, trial.point_in(space)) for trial in feasible]
+    return [Evaluation(trial.params, point, trial.value, trial.number) for trial, point in points if point is not None]

@@ -1,4 +1,4 @@
-"""The ledger: both ways of writing a study give the same study, also when others write to it."""
+"""What a session writes: every storage gets the same study, also when others write to it."""
 
 import itertools
 import multiprocessing
@@ -22,12 +22,14 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from lazybo import Space, optimize
+from lazybo.search import Options
 from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
 from lazybo.study.databases import database_of
-from lazybo.study.definition import Definition, open_study
+from lazybo.study.definition import Definition
 from lazybo.study.journal import WholeLines
-from lazybo.study.ledger import Entry, Ledger, Result, open_ledger
-from lazybo.study.store import Store, open_storage
+from lazybo.study.session import Session
+from lazybo.study.store import Store
+from lazybo.study.trial import Result, TrialView
 
 SPACE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-5, 1e-1, log=True),
@@ -43,8 +45,8 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> BaseStorage:
         return InMemoryStorage()
     if request.param in ("journal", "plain journal"):
         plain = JournalStorage(JournalFileBackend(str(tmp_path / "journal")))
-        return open_storage(plain) if request.param == "journal" else plain
-    return open_storage(tmp_path / "s.db")
+        return Store.open(plain) if request.param == "journal" else plain
+    return Store.open(tmp_path / "s.db")
 
 
 @pytest.fixture
@@ -53,22 +55,22 @@ def study(storage: BaseStorage) -> optuna.Study:
 
 
 @pytest.fixture
-def writer(study: optuna.Study) -> Ledger:
-    return open_ledger(study, SPACE, "me")
+def writer(study: optuna.Study) -> Session:
+    return Session(study, Space(SPACE), "me")
 
 
 def never(_: int) -> dict[str, Any]:
     raise AssertionError("nobody came first")
 
 
-def begin(writer: Ledger, number: int) -> Entry:
+def begin(writer: Session, number: int) -> TrialView:
     entry = writer.begin(number, PARAMS, never)
     assert entry is not None
     return entry
 
 
 def complete(value: float, **attributes: Any) -> Result:
-    return Result(TrialState.COMPLETE, value, attributes, {"lazybo:variance": 0.5})
+    return Result(TrialState.COMPLETE, (value,), attributes, variance=0.5)
 
 
 @pytest.fixture
@@ -82,7 +84,7 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("far_east")
 def test_a_trial_that_ends_has_its_value_and_attributes_as_optuna_would_have_written_them(
-    writer: Ledger, study: optuna.Study
+    writer: Session, study: optuna.Study
 ) -> None:
     assert writer.finish(begin(writer, 0), complete(1.25, note="x", list=[1, 2]))
     study.enqueue_trial(PARAMS)
@@ -105,13 +107,13 @@ def test_a_trial_that_ends_has_its_value_and_attributes_as_optuna_would_have_wri
 
 
 @pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED])
-def test_a_trial_may_end_without_a_value(writer: Ledger, study: optuna.Study, state: TrialState) -> None:
-    assert writer.finish(begin(writer, 0), Result(state, None, {"traceback": "…"}, {"fail_reason": "a"}))
+def test_a_trial_may_end_without_a_value(writer: Session, study: optuna.Study, state: TrialState) -> None:
+    assert writer.finish(begin(writer, 0), Result(state, reason="a", traceback="…"))
     assert study.trials[0].state == state
     assert study.trials[0].value is None
 
 
-def test_a_trial_ends_once(writer: Ledger, study: optuna.Study) -> None:
+def test_a_trial_ends_once(writer: Session, study: optuna.Study) -> None:
     entry = begin(writer, 0)
     assert writer.finish(entry, complete(1.0))
     assert not writer.finish(entry, complete(2.0, late=True))
@@ -119,7 +121,7 @@ def test_a_trial_ends_once(writer: Ledger, study: optuna.Study) -> None:
     assert "late" not in study.trials[0].user_attrs
 
 
-def test_where_another_trial_came_first_the_proposal_is_made_again(writer: Ledger, study: optuna.Study) -> None:
+def test_where_another_trial_came_first_the_proposal_is_made_again(writer: Session, study: optuna.Study) -> None:
     study.ask(SPACE)
     numbers = []
 
@@ -135,46 +137,41 @@ def test_where_another_trial_came_first_the_proposal_is_made_again(writer: Ledge
     assert len(study.trials) == 2
 
 
-def test_a_trial_gets_the_mark_of_the_parameters_that_it_has_in_the_end(writer: Ledger, study: optuna.Study) -> None:
+def test_a_trial_repeats_what_the_parameters_repeat_that_it_has_in_the_end(
+    writer: Session, study: optuna.Study
+) -> None:
     study.ask(SPACE)
-    entry = writer.begin(0, PARAMS, lambda _: {**PARAMS, "layers": 7}, mark=lambda params: {"of": params["layers"]})
+    entry = writer.begin(0, PARAMS, lambda _: {**PARAMS, "layers": 7}, repeat_of=lambda params: params["layers"])
     assert entry is not None
-    assert study.trials[entry.number].system_attrs["of"] == 7
+    assert entry.repeat_of == 7
+    assert study.trials[entry.number].system_attrs["lazybo:repeat"] == 7
     assert study.trials[entry.number].system_attrs["lazybo:driver"] == "me"
 
 
 @pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
-def test_no_trial_is_begun_that_is_not_needed_any_more(writer: Ledger, study: optuna.Study) -> None:
+def test_no_trial_is_begun_that_is_not_needed_any_more(writer: Session, study: optuna.Study) -> None:
     study.ask(SPACE)
     assert writer.begin(0, PARAMS, lambda _: None) is None
     assert len(study.trials) == 1
 
 
-def test_notes_are_in_the_study_with_the_next_trial(writer: Ledger, study: optuna.Study) -> None:
-    for i in range(3):
-        writer.note({"lazybo:a": i, "lazybo:b": "x" * 100})
-        begin(writer, i)
-        attributes = Store(study).attributes()
-        assert attributes["lazybo:a"] == i
-
-
-def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(writer: Ledger, study: optuna.Study) -> None:
+def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(writer: Session, study: optuna.Study) -> None:
     entry = begin(writer, 0)
-    writer.put_back(entry.trial_id, 2, "me")
+    writer.put_back(entry, 2, "me")
     (trial,) = Store(study).trials()
     assert trial.state == TrialState.WAITING
     assert trial.params == PARAMS
-    assert open_ledger(study, SPACE, "you").claim(entry.trial_id)
-    assert not open_ledger(study, SPACE, "they").claim(entry.trial_id)
+    assert Session(study, Space(SPACE), "you").claim(entry)
+    assert not Session(study, Space(SPACE), "they").claim(entry)
     (trial,) = Store(study).trials()
     assert trial.system_attrs[DRIVER_KEY] == "you"
     assert trial.system_attrs[ATTEMPTS_KEY] == 2
     assert writer.finish(entry, complete(1.0))
-    assert not writer.claim(entry.trial_id)
+    assert not writer.claim(entry)
 
 
 @pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
-def test_no_number_is_taken_at_or_beyond_the_end(writer: Ledger, study: optuna.Study) -> None:
+def test_no_number_is_taken_at_or_beyond_the_end(writer: Session, study: optuna.Study) -> None:
     assert writer.begin(0, PARAMS, lambda _: None, lambda: 0) is None
     assert not study.trials
     assert begin(writer, 0).number == 0
@@ -188,7 +185,7 @@ def test_several_drivers_share_the_numbers(study: optuna.Study) -> None:
 
     def drive(name: str) -> None:
         try:
-            own = open_ledger(study, SPACE, name)
+            own = Session(study, Space(SPACE), name)
             known = 0
             for _ in range(12):
                 entry = own.begin(known, PARAMS, lambda _: PARAMS)
@@ -211,7 +208,7 @@ def test_several_drivers_share_the_numbers(study: optuna.Study) -> None:
 
 @pytest.fixture
 def commits(tmp_path: Path) -> Iterator[tuple[optuna.Study, list[int]]]:
-    storage = open_storage(tmp_path / "s.db")
+    storage = Store.open(tmp_path / "s.db")
     count: list[int] = []
     engine = database_of(storage).engine  # type: ignore[union-attr]
     study = optuna.create_study(storage=storage)
@@ -222,15 +219,22 @@ def commits(tmp_path: Path) -> Iterator[tuple[optuna.Study, list[int]]]:
 
 def test_a_trial_is_two_commits(commits: tuple[optuna.Study, list[int]]) -> None:
     study, count = commits
-    writer = open_ledger(study, SPACE, "me")
-    writer.note({"lazybo:model:0": "learned"})
-    assert writer.finish(begin(writer, 0), complete(1.0, a=1, b=2, c=3))
+    writer = Session(study, Space(SPACE), "me", options=Options(seed=0))
+    for i in range(12):
+        writer.finish(begin(writer, i), complete(i * 1.0))
+    writer.sync()
+    (params,) = writer.propose(12)
+    count.clear()
+    begun = writer.begin(12, params, never)
+    assert begun is not None
+    assert writer.finish(begun, complete(1.0, a=1, b=2, c=3))
     assert len(count) == 2
+    assert "lazybo:model:0" in Store(study).attributes(), "with what was learned"
 
 
 def test_a_transaction_that_fails_leaves_nothing(commits: tuple[optuna.Study, list[int]]) -> None:
     study, _ = commits
-    writer = open_ledger(study, SPACE, "me")
+    writer = Session(study, Space(SPACE), "me")
     with pytest.raises(Exception, match=r"NaN|not in|kind"):
         writer.begin(0, {**PARAMS, "kind": "unknown"}, never)
     assert study.trials == []
@@ -238,19 +242,18 @@ def test_a_transaction_that_fails_leaves_nothing(commits: tuple[optuna.Study, li
 
 def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
     """Everything that a run asks of a study, ready to be done."""
-    writer = open_ledger(study, SPACE, "me")
+    writer = Session(study, Space(SPACE), "me")
     running, waiting = begin(writer, 0), begin(writer, 1)
-    writer.put_back(waiting.trial_id, 1, "me")
-    enqueued = Store(study).add(create_trial(state=TrialState.WAITING))
+    writer.put_back(waiting, 1, "me")
+    Store(study).add(create_trial(state=TrialState.WAITING))
     return {
         "begin": lambda: begin(writer, 3),
         "enqueue": lambda: writer.enqueue([{"layers": 7}]),
-        "claim": lambda: writer.claim(waiting.trial_id),
-        "fill in": lambda: writer.fill_in(enqueued, {}, PARAMS),
-        "put back": lambda: writer.put_back(running.trial_id, 1, "me"),
+        "claim": lambda: writer.claim(waiting),
+        "put back": lambda: writer.put_back(running, 1, "me"),
         "finish": lambda: writer.finish(running, complete(1.0)),
         "read": lambda: Store(study).trials(),
-        "open the study": lambda: open_study(Store(study).storage, "s", Definition(), Space(SPACE), 1),
+        "open the study": lambda: Definition().open(Store(study).storage, "s", Space(SPACE), 1),
     }
 
 
@@ -260,7 +263,6 @@ def locked_actions(study: optuna.Study) -> dict[str, Callable[[], object]]:
         "begin",
         "enqueue",
         "claim",
-        "fill in",
         "put back",
         "finish",
         "read",
@@ -310,7 +312,7 @@ def test_a_pruned_trial_that_reported_no_finite_value_has_none_and_the_study_can
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_a_complete_trial_without_a_finite_value_has_failed(value: float, writer: Ledger, study: optuna.Study) -> None:
+def test_a_complete_trial_without_a_finite_value_has_failed(value: float, writer: Session, study: optuna.Study) -> None:
     assert writer.finish(begin(writer, 0), complete(value))
     assert study.trials[0].state == TrialState.FAIL
     assert study.trials[0].value is None
@@ -320,7 +322,7 @@ def test_a_complete_trial_without_a_finite_value_has_failed(value: float, writer
 # ------------------------------------------------- configurations to begin with
 
 
-def test_initial_configurations_that_a_study_has_are_not_enqueued_again(writer: Ledger, study: optuna.Study) -> None:
+def test_initial_configurations_that_a_study_has_are_not_enqueued_again(writer: Session, study: optuna.Study) -> None:
     study.enqueue_trial({"layers": 3, "kind": "a"})
     writer.finish(begin(writer, 1), complete(1.0))
     writer.enqueue([PARAMS, {"kind": "a", "layers": 3}])
@@ -385,8 +387,8 @@ def check_resumed(path: Path) -> None:
 def fresh(tmp_path: Path) -> Callable[[], Path]:
     """Copies of a journal with a study in which a part of a configuration waits."""
     origin = tmp_path / "origin"
-    storage = open_storage(JournalStorage(JournalFileBackend(str(origin))))
-    study, _ = open_study(storage, None, Definition(), Space(SPACE), 0)
+    storage = Store.open(JournalStorage(JournalFileBackend(str(origin))))
+    study, _ = Definition().open(storage, None, Space(SPACE), 0)
     study.enqueue_trial({"layers": 3})
     numbers = itertools.count()
 
