@@ -259,9 +259,7 @@ def active_if(space: Space, name: str) -> list[tuple[int, list[float]]]:
     while name in space.conditions:
         condition = space.conditions[name]
         if condition.parent in space.points.names:  # a parent with one value always has it
-            needs.append(
-                (space.points.names.index(condition.parent), [place for (place,) in space.points.places(condition)])
-            )
+            needs.append((space.points.names.index(condition.parent), space.points.places[name][:, 0].tolist()))
         name = condition.parent
     return needs
 

@@ -122,15 +122,14 @@ class MixtureAxis(CodedAxis):
         if self._most < self.code:
             count = 1 + np.floor(np.sqrt(u[:, -1]) * self._most).astype(np.intp)  # more often many than few
             shares = np.where(top(u[:, self.code : -1], count), shares, 0.0)
-        return _normalised(shares)
+        return shares / shares.sum(axis=1, keepdims=True)
 
     def repaired(self, codes: Array) -> Array:
         kept = np.where(top(codes, np.full(len(codes), self._most)), np.maximum(codes, 0.0), 0.0)
         empty = ~(kept.sum(axis=1) > 0)
         kept[empty, : self._most] = 1.0
-        total = kept.sum(axis=1)
-        near = np.abs(total - 1.0) <= EXACTLY
-        return np.where(near[:, None], kept, _normalised(kept))
+        total = kept.sum(axis=1, keepdims=True)
+        return np.where(np.abs(total - 1.0) <= EXACTLY, kept, kept / total)
 
     def free(self, x: Array) -> NDArray[np.bool_]:
         """The shares that may move continuously: with ``at_most``, those that are not 0."""
@@ -183,12 +182,6 @@ class MixtureAxis(CodedAxis):
 
     def listed(self) -> Array:
         return self._at(np.eye(self.code))
-
-
-def _normalised(shares: Array) -> Array:
-    """Rows that add up to 1."""
-    rows: Array = shares / shares.sum(axis=1, keepdims=True)
-    return rows
 
 
 # -------------------------------------------------------------------- choices with descriptors

@@ -32,7 +32,7 @@ from lazybo.space.moves import Moves
 if TYPE_CHECKING:
     from scipy.stats.qmc import Sobol
 
-    from lazybo.space.space import Condition, Parameter, Space
+    from lazybo.space.space import Parameter, Space
 
 # The features of a user's function have units that come from this many random configurations.
 EXAMPLES = 128
@@ -57,6 +57,8 @@ class Points:
         self._stepped = _stepped(self.axes, self.slices)
         maybe = space.conditions.keys() | space.optional
         self._maybe = [name for name in space.parents_first if name in self.axes and name in maybe]
+        self.places = _places(self.axes, space)
+        """By conditional parameter: the coordinates of its parent at which it is active, (m, w), if that can vary."""
         self._moves = Moves(self.axes, self.slices)
         self.own = 0
         """How many numbers at the end of a point are features of the user's function."""
@@ -101,12 +103,6 @@ class Points:
         have = [stored for stored in self._space.stored.values() if all(each in params for each in stored)]
         place = self._encode({each: params[each] for stored in have for each in stored})
         return np.append(place, np.full(self.own, np.nan))
-
-    def places(self, condition: "Condition") -> list[tuple[float, ...]]:
-        """The coordinates of a parent that can vary at which a condition holds; values outside its range have none."""
-        axis, parent = self.axes[condition.parent], condition.parent
-        values = [value for value in condition.values if self._space.allows(parent, value)]
-        return [axis.encode((value,) if parent in self._space.kinds else value) for value in values]
 
     def key(self, x: Array, params: Mapping[str, Any] | None = None) -> Hashable:
         """What points of equivalent configurations share: what ``canonical`` returns, or else the point itself."""
@@ -284,6 +280,18 @@ def _axes(parameters: "Mapping[str, Parameter]") -> dict[str, Axis]:
     return axes
 
 
+def _places(axes: Mapping[str, Axis], space: "Space") -> dict[str, Array]:
+    """The coordinates at which conditions hold. Values outside the range of a parent have none."""
+    places = {}
+    for name, condition in space.conditions.items():
+        parent = condition.parent
+        if parent in axes:
+            values = [value for value in condition.values if space.allows(parent, value)]
+            found = [axes[parent].encode((value,) if parent in space.kinds else value) for value in values]
+            places[name] = np.array(found).reshape(-1, axes[parent].width)
+    return places
+
+
 def _stepped(axes: Mapping[str, Axis], slices: Mapping[str, slice]) -> NDArray[np.intp]:
     """The number of a point whose range the steps of each uniform number have, (draws,)."""
     places = [slices[name].start + min(i, axis.width - 1) for name, axis in axes.items() for i in range(axis.draws)]
@@ -307,9 +315,8 @@ def _active_rows(points: Points, space: "Space", name: str, x: Array) -> NDArray
     if parent not in points.axes:
         holds = only_value(space.distributions[parent]) in condition.values
         return _active_rows(points, space, parent, x) & holds
-    places = np.array(points.places(condition)).reshape(-1, points.axes[parent].width)
-    gaps = np.abs(x[:, None, points.slices[parent]] - places)
-    return np.asarray((gaps <= 1e-12).all(axis=2).any(axis=1))
+    gaps = np.abs(x[:, None, points.slices[parent]] - points.places[name])
+    return np.asarray(np.any(np.all(gaps <= 1e-12, axis=2), axis=1))
 
 
 def _joined(parts: list[Array], x: Array, own: int) -> Array:
