@@ -94,7 +94,7 @@ def test_flags_and_a_file_make_the_same_plan() -> None:
     assert from_file.limits == Limits(max_failures=3)
     assert from_file.settings["trials"] == 30
     assert from_file.executor == "threads"
-    assert from_file.output == Path("lenet-lenet-output").absolute()
+    assert from_file.program.folder == Path("lenet-lenet-output").absolute()
     assert isinstance(from_file.pruner, optuna.pruners.NopPruner)
 
 

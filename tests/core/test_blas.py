@@ -134,8 +134,7 @@ import optuna
 from optuna.distributions import FloatDistribution
 import lazybo
 from lazybo import GrowingCholesky, LazyGP, Matern52, Priors
-from lazybo.report import predictions
-from lazybo.report.predictions import advise
+from lazybo.report import facts_of, predictions
 from lazybo.search.optimizer import Optimizer
 from lazybo.sklearn import LazyGPRegressor
 from lazybo.study.sampler import LazySampler
@@ -186,11 +185,8 @@ entry_points = {
     "gp.posterior_gradient": lambda: gp.posterior_gradient(u),
     "gp.posterior_covariance": lambda: gp.posterior_covariance(u),
     "gp.sample": lambda: gp.sample(u, 2, rng),
-    "process.mean": lambda: gp.process.mean(u),
-    "process.inverse_among": lambda: gp.process.inverse_among(),
     "gp.replace_y": lambda: (gp.replace_y(y + 1), gp.log_marginal_likelihood()),
     "gp.append, pending": lambda: gp.append(u, np.full(3, np.nan)),
-    "process.alpha": lambda: gp.process.alpha,
     "gp.set_parameters": lambda: gp.set_parameters(kernel, 0.1),
     "fit.learn": lambda: gp.learn(),
     "regressor.fit": lambda: regressor.fit(x, y),
@@ -212,7 +208,7 @@ entry_points = {
     "predictions.slices": lambda: predictions.slices(studies[0]),
     "predictions.coordinates": lambda: predictions.coordinates(studies[0]),
     "recommend": lambda: lazybo.recommend(studies[0]),
-    "advise": lambda: advise(studies[0]),
+    "advise": lambda: facts_of(studies[0]).advise(),
 }
 threads_inside()  # as the main thread of any program would have done
 for name, call in entry_points.items():

@@ -73,7 +73,8 @@ class Derived:
         """The configuration that stands for this one, or itself, and the features in their units."""
         key = self.key(params)
         if isinstance(key, Mapping):
-            params = self._standing(key)
+            # What stands for a configuration outside the space may have its values, as for results outside a region.
+            params = self._standing(key, outside=not all(map(self._space.allows, params, params.values())))
         if self._features is None:
             return params, np.zeros(0)
         return params, (self._checked(params) - self._middle) / self._width + 0.5
@@ -102,10 +103,10 @@ class Derived:
                 "when it is called again, or when it gets what it has returned"
             )
 
-    def _standing(self, key: Any) -> Mapping[str, Any]:
+    def _standing(self, key: Any, *, outside: bool = False) -> Mapping[str, Any]:
         """The configuration that canonical has returned, as a study has it."""
         try:
-            return self._space.plain(key)
+            return self._space.plain(key, outside=outside)
         except ValueError as error:
             wrong = f"canonical returned {checks.shortened(key, 200)}, which is no configuration: {error}"
             raise ValueError(wrong) from None

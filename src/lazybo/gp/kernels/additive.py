@@ -343,11 +343,11 @@ class SeveralAdditive(Several):
         for start in range(0, len(c), size):
             rows = slice(start, start + size)
             apart = self.coordinates.apart(c[rows], other)
-            joint, _, single = _matern_sums(apart.reshape(len(apart), -1), self._scales)
+            joint, _, single = _matern_sums(apart.reshape(len(apart), math.prod(apart.shape[1:])), self._scales)
             joint *= self._joint
             single *= self._single
             joint += single
-            k[:, rows] = joint.reshape(len(k), -1, len(other))
+            k[:, rows] = joint.reshape(len(k), apart.shape[1], len(other))
         return k
 
 
