@@ -82,32 +82,31 @@ def refused(*arguments: str) -> str:
 def test_flags_and_a_file_make_the_same_plan() -> None:
     Path("lenet.toml").write_text(TOML)
     from_file = make_plan(settings_of(["lenet.toml"], {}))
-    assert from_file.space.distributions == {
+    assert from_file.run.space.distributions == {
         "lr": FloatDistribution(1e-4, 0.1, log=True),
         "opt": CategoricalDistribution(["sgd", "adam"]),
         "momentum": FloatDistribution(0, 0.99),
     }
-    assert from_file.space.conditions == {"momentum": Condition("opt", ("sgd",))}
+    assert from_file.run.space.conditions == {"momentum": Condition("opt", ("sgd",))}
     assert from_file.program is not None
     assert from_file.program.command == ("train", "--lr", "{lr}", "--opt", "{opt}", "--momentum", "{momentum}")
-    assert (from_file.directions, from_file.storage, from_file.study) == ("maximize", "lenet.db", "lenet")
-    assert from_file.limits == Limits(max_failures=3)
-    assert from_file.settings["trials"] == 30
-    assert from_file.executor == "threads"
+    assert (from_file.run.goals.directions, from_file.storage, from_file.study) == (("maximize",), "lenet.db", "lenet")
+    assert (from_file.run.limits, from_file.run.n_trials) == (Limits(max_failures=3), 30)
+    assert from_file.run.executor == "threads"
     assert from_file.program.folder == Path("lenet-lenet-output").absolute()
-    assert isinstance(from_file.pruner, optuna.pruners.NopPruner)
+    assert isinstance(from_file.run.pruner, optuna.pruners.NopPruner)
 
 
 def test_initial_configurations_may_be_parts() -> None:
     Path("lenet.toml").write_text(TOML.replace('{lr = 0.01, opt = "adam"}', "{momentum = 0.5}, {lr = 0.02}"))
-    assert make_plan(settings_of(["lenet.toml"], {})).initial == [{"momentum": 0.5, "opt": "sgd"}, {"lr": 0.02}]
+    assert make_plan(settings_of(["lenet.toml"], {})).run.initial == [{"momentum": 0.5, "opt": "sgd"}, {"lr": 0.02}]
 
 
 def test_flags_override_the_file_and_choices_are_text() -> None:
     Path("lenet.toml").write_text(TOML)
     flags: dict[str, Any] = {"trials": 5, "study": "other", "parameters": {"lr": {"type": "int", "low": 1, "high": 3}}}
     plan = make_plan(settings_of(["lenet.toml", "train", "{lr}", "{opt}", "{momentum}"], flags | {"initial": []}))
-    assert plan.space.distributions["lr"] == IntDistribution(1, 3)
+    assert plan.run.space.distributions["lr"] == IntDistribution(1, 3)
     assert plan.settings["trials"] == 5
     assert plan.program is not None
     assert plan.program.command == ("train", "{lr}", "{opt}", "{momentum}")
@@ -134,7 +133,10 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
     [
         ("tune", "there are no parameters"),
         ("tune --trials 3 --float x=0:1", "there is nothing to tune"),
-        ("tune --float x=0:1 -- train {x}", "there is no limit: give --trials"),
+        (
+            "tune --float x=0:1 -- train {x}",
+            "nothing would end this run: give trials, timeout, target, patience or min_gain",
+        ),
         ("tune --trials 3 --float x=0:1 -- train {y}", "the placeholder {y} has no parameter"),
         ("tune --trials 3 --float x=0:1 -- train", "the parameter 'x' has no placeholder"),
         ("tune --trials 3 --float x=1:0 -- train {x}", "low (1) is greater than high (0)"),

@@ -125,10 +125,13 @@ def test_a_file_may_have_directions_and_constraints() -> None:
         '[parameters]\nx = {type = "float", low = 0, high = 1}\n'
     )
     plan = make_plan(settings_of(["run.toml"], {}))
-    assert plan.directions == {"accuracy": "maximize", "latency": "minimize"}
-    assert plan.constraints == {"memory": (10.0, 4000.0)}
+    assert dict(zip(plan.run.goals.names or (), plan.run.goals.directions, strict=True)) == {
+        "accuracy": "maximize",
+        "latency": "minimize",
+    }
+    assert [bound.name for bound in plan.run.goals.bounds] == ["memory>=10", "memory<=4000"]
     replaced = make_plan(settings_of(["run.toml"], {"direction": "maximize"}))
-    assert replaced.directions == "maximize"
+    assert replaced.run.goals.directions == ("maximize",)
 
 
 @pytest.mark.parametrize(

@@ -79,14 +79,18 @@ def test_flags_that_were_not_given_are_no_settings() -> None:
 
 
 @pytest.mark.parametrize("path", EARLIER, ids=lambda p: p.name)
-def test_settings_of_earlier_versions_mean_the_same(path: Path) -> None:
+def test_settings_of_earlier_versions_mean_the_same(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "training.py").write_text("def train(width):\n    ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
     written = tomllib.loads(path.read_text())
     plan = make_plan(settings_of([str(path)], {}))
     assert {key: plan.settings[key] for key in written if key not in ("require", "timeout")} == {
         key: each for key, each in written.items() if key not in ("require", "timeout")
     }
-    assert plan.space.feasible is not None
-    assert list(plan.space.distributions) == list(written["parameters"])
+    assert plan.run.space.feasible is not None
+    assert list(plan.run.space.distributions) == list(written["parameters"])
 
 
 def test_settings_of_a_newer_version_give_one_sentence(tmp_path: Path) -> None:

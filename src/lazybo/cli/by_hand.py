@@ -25,11 +25,11 @@ from lazybo.cli.measurements import (
 )
 from lazybo.cli.parameters import space_in
 from lazybo.cli.plan import (
+    OPTIONS,
     definition_of,
     goals_of,
     in_stored_order,
     keep_requirement,
-    options_in,
     parse_constraints,
     with_stored_requirement,
 )
@@ -243,7 +243,9 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
     space = space_in(settings)
     goals, place = goals_of(settings, is_program=False), settings["storage"]
-    _, options = Options(seed=0, **options_in(settings, goals, place, name or Definition.DEFAULT_NAME)).joined(space)
+    given = {key: settings[key] for key in OPTIONS if key in settings}
+    earlier = definition_of(goals).earlier(given.pop("earlier", []), place, name or Definition.DEFAULT_NAME)
+    _, options = Options(seed=0, **given, earlier=earlier).joined(space)
     optimizer = Optimizer.with_options(space, goals.directions, options)
     initial = RunPlan.check_initial(settings.get("initial", []), space, optimizer)
     storage = open_checked(place)

@@ -8,13 +8,14 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import optuna
 import typer
+from optuna.pruners import BasePruner
 from optuna.storages import BaseStorage
 from optuna.study import Study
 
@@ -23,21 +24,30 @@ from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
 from lazybo.core import checks, codec, texts
 from lazybo.programs import nearest
-from lazybo.run import Limits
+from lazybo.run import Limits, RunPlan
 from lazybo.search import Options
 from lazybo.study import Store
 
 Command: TypeAlias = Callable[..., None]
+Check: TypeAlias = Callable[[str, Any], Any]
 
 # Larger TOML files are rejected.
 MOST_BYTES = 2**22
 DEFAULT_STORAGE = "lazybo.db"
 WHAT, WHEN, WHERE, KEPT = "What is tuned", "When it ends", "Where it runs", "What is kept"
-PRUNERS = ("lazy", "median", "hyperband", "halving", "none")
+# Those of Optuna besides "lazy".
+PRUNERS: dict[str, type[BasePruner]] = {
+    "median": optuna.pruners.MedianPruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "halving": optuna.pruners.SuccessiveHalvingPruner,
+    "none": optuna.pruners.NopPruner,
+}
 # Counts must fit into a database. Locks and queues reject longer timeouts.
 LARGEST_COUNT, LONGEST_WAIT = 2**63 - 1, 1e9
 # A Python objective, not a program: module:function.
 OBJECTIVE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+# Of these settings a call has one: what is given replaces the others of the file.
+EXCLUSIVE = (("command", "objective"), ("direction", "directions"), ("value_key", "value_regex"))
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 StorageArgument = Annotated[
@@ -81,16 +91,12 @@ def _choice(name: str, value: Any, known: Sequence[str]) -> Any:
         raise ValueError(f"{error}{nearest(str(value), known)}") from None
 
 
-def _directions(_: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _choice(f"the direction of {name}", each, checks.DIRECTIONS) for name, each in value.items()}
-
-
 def check_texts(name: str, value: Any, like: str = "'a + b <= 1'") -> list[str]:
     """A list of strings, or one string."""
     texts = [value] if isinstance(value, str) else list(value)
-    wrong = [text for text in texts if not isinstance(text, str)]
-    if wrong:
-        raise ValueError(f"{name} must be a list of strings such as {like}, not {checks.shortened(wrong[0])}")
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"{name} must be a list of strings such as {like}, not {checks.shortened(text)}")
     return texts
 
 
@@ -125,7 +131,7 @@ class Setting:
     help: str = ""
     panel: str = WHAT
     metavar: str | None = None
-    check: Callable[[str, Any], Any] | None = None
+    check: Check = lambda _, value: value
     flag: str = ""
     in_file: bool = True
     in_ask: bool = False
@@ -142,32 +148,31 @@ def _flag(key: str, metavar: str, text: str) -> Setting:
     return Setting(key, _list(""), text, metavar=metavar, in_file=False, in_ask=True)
 
 
-Check = Callable[[str, Any], Any]
+def _defined(
+    owner: type[Options] | type[Limits],
+    name: str,
+    kind: Kind,
+    panel: str = WHAT,
+    *,
+    key: str = "",
+    check: Check | None = None,
+) -> Setting:
+    """An option of the model, or a limit of the run, with its help and its check unless the command is stricter."""
+    field = owner.__dataclass_fields__[name]
+    about, default = field.metadata, f" (default: {field.default})" if field.default else ""
+    return Setting(
+        key or name,
+        kind,
+        f"{about['help'].rstrip('.')}{default}.",
+        panel,
+        about["metavar"] or None,
+        check or (lambda _, value: about["check"](value)),
+        in_ask=owner is Options,
+    )
 
 
-def _option(name: str, kind: Kind, panel: str = WHAT, *, check: Check | None = None) -> Setting:
-    """An option of the model, with the help and the check of `Options` unless the command has a stricter check."""
-    about = Options.__dataclass_fields__[name].metadata
-    return _described(Setting(name, kind, panel=panel, in_ask=True), about, check)
-
-
-def _limit(name: str, kind: Kind, *, key: str = "", check: Check | None = None) -> Setting:
-    """A limit of the run, with the help and the check of `Limits` unless the command has a stricter check."""
-    field = Limits.__dataclass_fields__[name]
-    default = f" (default: {field.default})" if field.default else ""
-    about = {**field.metadata, "help": f"{field.metadata['help'].rstrip('.')}{default}."}
-    return _described(Setting(key or name, kind, panel=WHEN), about, check)
-
-
-def _described(setting: Setting, about: Mapping[str, Any], check: Check | None) -> Setting:
-    own_check = check or (lambda _, value: about["check"](value))
-    return replace(setting, help=about["help"], metavar=about.get("metavar") or None, check=own_check)
-
-
-def _devices(given: Any) -> list[Any]:
-    from lazybo.run import RunPlan  # imports the optimiser
-
-    return RunPlan.parsed_devices(given)
+_option = partial(_defined, Options)
+_limit = partial(_defined, Limits, panel=WHEN)
 
 
 SETTINGS = (
@@ -175,11 +180,7 @@ SETTINGS = (
     Setting("objective", Kind(str, 'a string such as "module:function"', None)),
     Setting("parameters", Kind(dict, "a table", None)),
     Setting("direction", TEXT, check=partial(_choice, known=checks.DIRECTIONS)),
-    Setting(
-        "directions",
-        Kind(dict, 'a table such as {accuracy = "maximize", latency = "minimize"}', None),
-        check=_directions,
-    ),
+    Setting("directions", Kind(dict, 'a table such as {accuracy = "maximize", latency = "minimize"}', None)),
     Setting("initial", Kind(list, "a list of tables", None)),
     _flag("float", "NAME=LOW:HIGH[:log|:STEP]", "A number."),
     _flag("int", "NAME=LOW:HIGH[:log|:STEP]", "A whole number."),
@@ -189,7 +190,6 @@ SETTINGS = (
         Kind(list | str, 'a string such as "a + b <= 1", or a list of strings', list[str] | None),
         "Only suggest configurations for which this holds, for example 'a + b <= 1'. All of them, if several.",
         metavar="EXPRESSION",
-        check=check_texts,
         in_ask=True,
     ),
     Setting(
@@ -252,7 +252,7 @@ SETTINGS = (
         TEXT,
         "lazy (default), median, hyperband, halving or none.",
         WHEN,
-        check=partial(_choice, known=PRUNERS),
+        check=partial(_choice, known=("lazy", *PRUNERS)),
     ),
     Setting(
         "steps",
@@ -280,7 +280,7 @@ SETTINGS = (
         "in the command are its own (default for --parallel: as many).",
         WHERE,
         "0,1",
-        lambda _, value: _devices(value),
+        lambda _, value: RunPlan.parsed_devices(value),
     ),
     Setting("storage", TEXT, f"An SQLite file or a URL (default: {DEFAULT_STORAGE}).", KEPT),
     Setting("study", TEXT, "The study's name (default: the name of the TOML file, or lazybo).", KEPT),
@@ -345,21 +345,23 @@ def from_flags(given: Mapping[str, Any], objectives: Sequence[str] = ()) -> dict
 
 
 def _direction_of(maximize: Sequence[str], minimize: Sequence[str], order: Sequence[str]) -> dict[str, Any]:
-    """The setting ``direction`` or ``directions`` of these flags, if there are any."""
-    named = {name: "maximize" for name in maximize if name} | {name: "minimize" for name in minimize if name}
-    named = {name: named[name] for name in [*order, *named] if name in named}
-    bare = [*(["maximize"] if "" in maximize else []), *(["minimize"] if "" in minimize else [])]
-    both = [name for name in maximize if name and name in minimize]
-    if both:
-        raise ValueError(f"--maximize {both[0]} and --minimize {both[0]} exclude each other")
-    twice = [name for names in (maximize, minimize) for name in names if name and names.count(name) > 1]
-    if twice:
-        raise ValueError(f"the objective {twice[0]} is given twice; give each objective once")
-    if len(bare) > 1:
-        raise ValueError("--maximize and --minimize exclude each other; name the objectives if there are several")
-    if bare and named:
-        raise ValueError(f"--{bare[0]} needs the name of its objective, as --{next(iter(named.values()))} has one")
-    return {"direction": bare[0]} if bare else {"directions": named} if named else {}
+    """The setting ``direction`` or ``directions`` of these flags, if there are any. A flag without a name has ""."""
+    given = [*((name, "maximize") for name in maximize), *((name, "minimize") for name in minimize)]
+    named = dict(given)
+    for name, flag in given:
+        if flag != named[name]:
+            flags = " and ".join(f"--{each} {name}".rstrip() for each in (flag, named[name]))
+            raise ValueError(
+                f"{flags} exclude each other{'' if name else '; name the objectives if there are several'}"
+            )
+        if name and given.count((name, flag)) > 1:
+            raise ValueError(f"the objective {name} is given twice; give each objective once")
+    bare = named.pop("", None)
+    if bare is None:
+        return {"directions": {name: named[name] for name in [*order, *named] if name in named}} if named else {}
+    if named:
+        raise ValueError(f"--{bare} needs the name of its objective, as --{next(iter(named.values()))} has one")
+    return {"direction": bare}
 
 
 # ----------------------------------------------------------------------------------------- files
@@ -388,23 +390,17 @@ def read_settings(path: Path) -> dict[str, Any]:
 def settings_of(words: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a call, checked: the TOML file, if it is the first word, then the other words, then the flags."""
     rest = list(words)
-    settings: dict[str, Any] = read_settings(Path(rest.pop(0))) if rest and rest[0].endswith(".toml") else {}
-    is_function = len(rest) == 1 and OBJECTIVE.fullmatch(rest[0])
-    given: dict[str, Any] = {"objective": rest[0]} if is_function else {"command": rest} if rest else {}
-    given |= {key: value for key, value in flags.items() if value is not None}
-    # What is given replaces the settings of the file that exclude it.
-    for group in (("command", "objective"), ("direction", "directions"), ("value_key", "value_regex")):
-        if any(key in given for key in group):
-            settings = {key: value for key, value in settings.items() if key not in group}
-    merged = {**settings, **given, "parameters": {**settings.get("parameters", {}), **given.get("parameters", {})}}
-    merged["require"] = [*_required(settings), *_required(given)]
-    checks = {key: check for key in merged if (check := KEYS[key].check) is not None}
-    return {**merged, **{key: check(key, merged[key]) for key, check in checks.items()}}
-
-
-def _required(settings: Mapping[str, Any]) -> list[Any]:
-    given = settings.get("require", ())
-    return [given] if isinstance(given, str) else list(given)
+    in_file: dict[str, Any] = read_settings(Path(rest.pop(0))) if rest and rest[0].endswith(".toml") else {}
+    given: dict[str, Any] = {**flags}
+    if rest:
+        is_function = len(rest) == 1 and OBJECTIVE.fullmatch(rest[0])
+        given |= {"objective": rest[0]} if is_function else {"command": rest}
+    replaced = {key for group in EXCLUSIVE if not given.keys().isdisjoint(group) for key in group}
+    settings = {key: value for key, value in in_file.items() if key not in replaced} | given
+    settings["parameters"] = in_file.get("parameters", {}) | given.get("parameters", {})
+    both = [check_texts("require", part.get("require", [])) for part in (in_file, given)]
+    settings["require"] = both[0] + both[1]
+    return {key: KEYS[key].check(key, value) for key, value in settings.items()}
 
 
 # ---------------------------------------------------------------------------- storages and studies

@@ -1,14 +1,13 @@
-"""`lazybo tune`: run a plan with `lazybo.optimize`."""
+"""`lazybo tune`: run a plan, and print how its trials end."""
 
-import importlib
 import itertools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from optuna.study import Study, load_study
@@ -29,7 +28,7 @@ from lazybo.cli.settings import open_checked
 from lazybo.core import texts
 from lazybo.programs import why_no_value
 from lazybo.report import reason_of
-from lazybo.run import Goals, Limits, RunFailed, optimize
+from lazybo.run import Goals, Limits, RunFailed
 from lazybo.study import Definition, Store, StudyView, TrialView
 
 # The length of a reason in a trial's line.
@@ -41,58 +40,41 @@ LOST_AFTER = 2.0
 def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     """Run the trials of a plan and return the study and the exit code."""
     with console.exit_on_bad_input():
-        plan = _as_stored(plan) if plan.goals.several else plan
-        settings = plan.settings
-        program = plan.program
-        objective = load(settings["objective"], by_value=plan.on_a_cluster) if program is None else program
+        plan = _as_stored(plan) if plan.run.goals.several else plan
         study, new = _open(plan, force=force)
-    lines = LogLines(study, plan.goals, only_failures=not progress or texts.shows_bar())
+    lines = LogLines(study, plan.run.goals, only_failures=not progress or texts.shows_bar())
     first = FirstValue(study)
-    stops_early = program is not None and "max_failures" not in settings
+    run = replace(
+        plan.run,
+        storage=Store(study).storage,
+        n_trials=_trials_with_failures(study, plan.run.n_trials),
+        callbacks=[lines, first] if plan.program and "max_failures" not in plan.settings else [lines],
+        progress=progress and texts.shows_bar(),  # otherwise each trial has a line
+    )
     try:
         with ending_on_signals():
-            optimize(
-                objective,
-                plan.space,
-                direction=plan.directions,
-                constraints=plan.constraints or None,
-                sampler=plan.sampler,
-                seed=settings.get("seed"),
-                executor=plan.executor,
-                n_parallel=settings.get("parallel") or (None if plan.on_a_cluster or "devices" in settings else 1),
-                devices=settings.get("devices"),
-                storage=Store(study).storage,
-                study_name=plan.study,
-                limits=plan.limits,
-                initial=plan.initial,
-                pruner=plan.pruner,
-                max_steps=settings.get("steps"),
-                checkpoints=plan.checkpoints,
-                callbacks=[lines, first] if stops_early else [lines],
-                progress=progress and texts.shows_bar(),  # otherwise each trial has a line
-                n_trials=_trials_with_failures(study, settings.get("trials")),
-            )
+            run.run()
     except KeyboardInterrupt:
         return study, console.INTERRUPTED
     except Exception as error:
-        if isinstance(error, RunFailed) and error.nothing_completed:
-            return study, console.FAILED  # the summary says so
-        begun = lines.begun(study)
-        if new and not Store(study).trials():
-            # For example, the cluster cannot be reached: a call that ran nothing leaves no study behind.
-            Store(study).delete()
-        _explain(error, begun=begun)
-    finally:
-        if program is not None:
-            program.end()
-    if first.missing:
-        Limits.keep_reason(study, "no_first_value")
-        *said, advice = first.missing
-        for line in said:
-            console.say(line)
-        console.say(f"lazybo: the run stopped because its first trial gave no value. {advice}")
+        if not (isinstance(error, RunFailed) and error.nothing_completed):  # the summary says that
+            begun = lines.begun(study)
+            if new and not Store(study).trials():
+                # For example, the cluster cannot be reached: a call that ran nothing leaves no study behind.
+                Store(study).delete()
+            _explain(error, begun=begun)
         return study, console.FAILED
-    return study, 0
+    finally:
+        if plan.program is not None:
+            plan.program.end()
+    if not first.missing:
+        return study, 0
+    Limits.keep_reason(study, "no_first_value")
+    *said, advice = first.missing
+    for line in said:
+        console.say(line)
+    console.say(f"lazybo: the run stopped because its first trial gave no value. {advice}")
+    return study, console.FAILED
 
 
 class FirstValue:
@@ -138,32 +120,6 @@ def _explain(error: Exception, *, begun: bool) -> NoReturn:
     console.fail(f"the run failed: {kind}{what}. {remedy}", console.FAILED)
 
 
-def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
-    """Import the function ``module:function``, from this folder or an installed package.
-
-    ``by_value`` pickles the module itself, for workers on other machines that do not have this folder.
-    """
-    module_name, _, path = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        thing: Any = importlib.import_module(module_name)
-    except Exception as error:  # the module is the user's: anything can go wrong in it
-        raise ValueError(f"the module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from error
-    if by_value:
-        import cloudpickle
-
-        cloudpickle.register_pickle_by_value(thing)
-    for part in path.split("."):
-        if not hasattr(thing, part):
-            where = getattr(thing, "__name__", type(thing).__name__)
-            raise ValueError(f"there is no {part!r} in {where!r}")
-        thing = getattr(thing, part)
-    if not callable(thing):
-        raise ValueError(f"{name} is not a function but {thing!r}")
-    return thing
-
-
 def _as_stored(plan: Plan) -> Plan:
     """The plan with the objectives in the order of its study, if that exists."""
     storage = open_checked(plan.storage)
@@ -181,12 +137,12 @@ def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
     if not is_new and not force:
         _check_same_command(load_study(study_name=plan.study, storage=storage), about)
     try:
-        study, _ = definition_of(plan.goals).open(storage, plan.study, plan.space, plan.settings.get("seed"))
+        study, _ = definition_of(plan.run.goals).open(storage, plan.study, plan.run.space, plan.run.seed)
     except ValueError as error:
         raise ValueError(str(error).replace(Definition.REMEDY, "give another --study")) from error
     for key, what in about.items():
         study.set_user_attr(key, what)
-    keep_requirement(study, plan.space.feasible)
+    keep_requirement(study, plan.run.space.feasible)
     return study, is_new
 
 
