@@ -134,7 +134,7 @@ def test_the_reason_is_luck_where_the_model_believes_it(direction: str) -> None:
 def test_close_values_are_shown_with_equally_many_digits() -> None:
     best = TrialView(optuna.trial.create_trial(value=53.98))
     ours = Recommendation({"x": 1.0}, 53.99, 53.9, 54.1, 53.99, 1, 7)
-    reason = Advice(ours, best, Prediction(54.0004, 53.9, 54.1), maximize=False).reason
+    reason = Advice(ours, best, best, Prediction(54.0004, 53.9, 54.1), maximize=False).reason
     assert reason is not None
     assert "measured 53.98, but the model expects 54.00 there: perhaps luck" in reason
 

@@ -196,23 +196,19 @@ def best(
         if facts.several:
             console.print_json(summary.front_records(facts)) if as_json else summary.print_front(facts)
             return
-        advice = facts.advise() if recommended else None
-        record = (
-            summary.recommended_trial(facts, advice) if advice else summary.trial_record(facts, facts.view.front[0])
-        )
-        if advice is None and (as_json or not command):
-            advice = facts.advice
+        trial = facts.advise().trial if recommended else facts.view.front[0]
+        record = summary.trial_record(facts, trial)
         if command and record["command"] is None:
             raise ValueError(f"the study {facts.name!r} was not made by lazybo tune with a command")
     if as_json:
-        console.print_json({**record, "recommended": summary.recommended_record(advice)})
+        console.print_json({**record, "recommended": summary.recommended_record(facts.advice)})
     elif command:
         console.plain(shlex.join(record["command"]))
-    elif recommended and advice is not None:
-        summary.print_recommended(facts, advice)
+    elif recommended:
+        summary.print_recommended(facts)
     else:
         summary.print_best(record)
-        summary.print_advice(facts, advice)
+        summary.print_advice(facts)
 
 
 @app.command(epilog=examples("lazybo resume lenet.db --trial 12 --trial 17", "lazybo resume lenet.toml --all"))

@@ -1,7 +1,7 @@
 """`lazybo ask` and `lazybo tell`: experiments that people make, without Python."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from lazybo.cli import console, summary
 from lazybo.cli.measurements import (
     UNUSED,
     Step,
+    Words,
     measured_of,
     named_form,
     params_from,
@@ -56,6 +57,25 @@ from lazybo.study import Definition, StudyView, TrialView
 
 commands = typer.Typer()
 MOST_AT_ONCE = 1000
+# Flags of `lazybo tell` with what may not be given beside them, and what is said then.
+EXCLUSIONS: tuple[tuple[str, set[str], str], ...] = (
+    ("--failed", {"--skip"}, "--failed and --skip exclude each other"),
+    ("--failed", {"VALUE"}, "--failed has no value, but {value:g} is given"),
+    ("--skip", {"VALUE"}, "--skip has no value, but {value:g} is given"),
+    (
+        "--table",
+        {"--param", "VALUE", "NAME=NUMBER", "--failed", "--skip", "--repeat"},
+        "--table has all results; give nothing else but --correct",
+    ),
+    (
+        "--skip",
+        {"--param", "--correct", "--repeat"},
+        "--skip needs the number of a trial that was asked for, and nothing else",
+    ),
+    ("--correct", {"--repeat"}, "--correct changes a value and --repeat adds another one: give one of them"),
+    ("--correct", {"--param"}, "--correct needs the number of the trial, not its parameters"),
+    ("--repeat", {"--param"}, "--repeat needs the number of the trial, not its parameters"),
+)
 
 
 @commands.command(
@@ -155,45 +175,40 @@ def tell(
     as_json: JsonFlag = False,
 ) -> None:
     """Record the result of an experiment: of one that was asked for, of any other, or a whole table."""
+    flags = {"--failed": failed, "--skip": skip, "--correct": correct, "--repeat": repeat}
+    flags |= {"--param": bool(params), "--table": table is not None}
     with console.exit_on_bad_input():
-        given = split_words(words or (), numbered=not params and table is None)
-        storage, study = named_place(given.place, place, name)
-        if failed and skip:
-            raise ValueError("--failed and --skip exclude each other")
-        if (failed or skip) and given.values:
-            raise ValueError(f"--{'failed' if failed else 'skip'} has no value, but {given.values[0]:g} is given")
+        said = split_words(words or (), numbered=not params and table is None)
+        storage, study = named_place(said.place, place, name)
+        flags |= {"VALUE": bool(said.values), "NAME=NUMBER": bool(said.named)}
+        _check_flags({flag for flag, is_given in flags.items() if is_given}, said)
         by_hand = _open(storage, study)
         if table is not None:
-            if params or given.values or given.named or failed or skip or repeat:
-                raise ValueError("--table has all results; give nothing else but --correct")
             steps = steps_of(table, by_hand, correct=correct)
         elif skip:
-            if params or correct or repeat or given.number is None:
-                raise ValueError("--skip needs the number of a trial that was asked for, and nothing else")
-            steps = [Step("skipped", partial(by_hand.skip, given.number), given.number)]
+            steps = [_step(by_hand, said, "skipped")]
         else:
-            measured = measured_of(given, by_hand.goals, variance or (), seconds, failed=failed, correct=correct)
-            steps = [_step(by_hand, given.number, params or (), measured, correct=correct, repeat=repeat)]
+            measured = measured_of(said, by_hand.goals, variance or (), seconds, failed=failed, correct=correct)
+            if said.number is None:
+                steps = [step_for(by_hand, params_from(params or (), by_hand), measured)]
+            else:
+                steps = [_step(by_hand, said, "corrected" if correct else "added" if repeat else "told", measured)]
         numbers = [step.apply() for step in steps]
     _print_steps(by_hand, steps, numbers, as_json=as_json)
 
 
-def _step(
-    by_hand: ByHand, number: int | None, params: Sequence[str], measured: Measurement, *, correct: bool, repeat: bool
-) -> Step:
-    """The one thing that `lazybo tell` without a table records."""
-    if correct and repeat:
-        raise ValueError("--correct changes a value and --repeat adds another one: give one of them")
-    if number is None:
-        if correct or repeat:
-            flag = "--correct" if correct else "--repeat"
-            raise ValueError(f"{flag} needs the number of the trial, not its parameters")
-        return step_for(by_hand, params_from(params, by_hand), measured)
-    if correct:
-        return Step("corrected", partial(by_hand.correct, number, measured), number)
-    if repeat:
-        return Step("added", partial(by_hand.repeat, number, measured), number)
-    return Step("told", partial(by_hand.tell, number, measured), number)
+def _check_flags(given: set[str], said: Words) -> None:
+    for flag, others, message in EXCLUSIONS:
+        if flag in given and given & others:
+            raise ValueError(message.format(value=next(iter(said.values), 0.0)))
+
+
+def _step(by_hand: ByHand, said: Words, kind: str, *measured: Measurement) -> Step:
+    """What `lazybo tell` records of the trial that it names."""
+    assert said.number is not None, "the words begin with a number"
+    calls: dict[str, Callable[..., int | None]]
+    calls = {"skipped": by_hand.skip, "corrected": by_hand.correct, "added": by_hand.repeat, "told": by_hand.tell}
+    return Step(kind, partial(calls[kind], said.number, *measured), said.number)
 
 
 # ------------------------------------------------------------------------ open
@@ -296,34 +311,36 @@ def _completed_options(given: Options, space: Space, study: Study) -> Options:
 
 
 def _print_entries(by_hand: ByHand, entries: Sequence[TrialView], storage: str, *, as_csv: bool, as_json: bool) -> None:
-    if as_json:
-        console.print_json([{"number": entry.number, "params": entry.params} for entry in entries])
-        return
-    metrics = [bound.metric for bound in by_hand.goals.bounds] + [cost for cost in [by_hand.goals.cost] if cost]
-    metrics = list(dict.fromkeys(metrics))
+    metrics = [*(bound.metric for bound in by_hand.goals.bounds), *filter(None, [by_hand.goals.cost])]
     wanted = list(dict.fromkeys([*value_columns(by_hand.goals), *metrics]))
     names = [name for name in by_hand.space.distributions if any(name in entry.params for entry in entries)]
-    # A parameter may have the name of another column.
-    taken = {"number", "variance", *wanted, *result_columns(by_hand.goals)}
-    columns = {name: f"{Cells.MARK}{name}" if name in taken or name.startswith(Cells.MARK) else name for name in names}
-    if as_csv:
-        asked = [{"number": entry.number, **{columns[n]: entry.params.get(n) for n in names}} for entry in entries]
-        console.plain(Cells.csv(["number", *columns.values(), *wanted], asked).rstrip("\r\n"))
-        return
-    if not entries:
+    columns = [_heading(name, {"number", "variance", *wanted, *result_columns(by_hand.goals)}) for name in names]
+    if as_json:
+        console.print_json([{"number": entry.number, "params": entry.params} for entry in entries])
+    elif as_csv:
+        values = [[entry.number, *map(entry.params.get, names)] for entry in entries]
+        rows = [dict(zip(["number", *columns], row, strict=True)) for row in values]
+        console.plain(Cells.csv(["number", *columns, *wanted], rows).rstrip("\r\n"))
+    elif not entries:
         console.line("nothing is pending", style="dim")
-        return
-    rows: list[list[console.Cell]] = [
-        [
-            (str(entry.number), "bold"),
-            *(console.short(entry.params[name]) if name in entry.params else "" for name in names),
-        ]
-        for entry in entries
-    ]
-    console.table(["number", *columns.values()], rows, left=())
-    words = ["lazybo tell", *([] if storage == DEFAULT_STORAGE else [storage]), str(entries[0].number)]
-    words.append(named_form(by_hand.goals))
-    console.say(" ".join(["then:", *words, *(f"{name}=NUMBER" for name in metrics)]))
+    else:
+        _print_table(entries, names, columns)
+        place = "" if storage == DEFAULT_STORAGE else f" {storage}"
+        numbers = [f"{name}=NUMBER" for name in dict.fromkeys(metrics)]
+        console.say(" ".join([f"then: lazybo tell{place} {entries[0].number}", named_form(by_hand.goals), *numbers]))
+
+
+def _heading(name: str, others: set[str]) -> str:
+    """The column of a parameter, which may have the name of another column."""
+    return f"{Cells.MARK}{name}" if name in others or name.startswith(Cells.MARK) else name
+
+
+def _print_table(entries: Sequence[TrialView], names: Sequence[str], columns: Sequence[str]) -> None:
+    rows: list[list[console.Cell]] = []
+    for entry in entries:
+        shown = (console.short(entry.params[name]) if name in entry.params else "" for name in names)
+        rows.append([(str(entry.number), "bold"), *shown])
+    console.table(["number", *columns], rows, left=())
 
 
 def _print_steps(by_hand: ByHand, steps: Sequence[Step], numbers: Sequence[int | None], *, as_json: bool) -> None:

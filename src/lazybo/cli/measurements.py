@@ -55,16 +55,15 @@ class Words:
 
 def split_words(words: Sequence[str], *, numbered: bool) -> Words:
     """Parse the words. With ``numbered``, the first number names a trial; otherwise all numbers are values."""
-    rest = list(words)
-    place: list[str] = []
-    while rest and _number(rest[0]) is None and ("://" in rest[0] or "=" not in rest[0]) and len(place) < 2:
-        if rest[0].startswith("-"):
-            raise ValueError(f"there is no option {rest[0]} (see lazybo tell --help)")
+    rest, place, number = list(words), list[str](), None
+    while rest and len(place) < 2 and _is_place(rest[0]):
         place.append(rest.pop(0))
-    number = _trial_number(rest.pop(0)) if numbered and rest else None
-    if numbered and number is None:
-        raise ValueError("give the number of a trial and its value, for example: lazybo tell 3 0.71")
-    values, named = [], {}
+    if numbered:
+        if not rest:
+            raise ValueError("give the number of a trial and its value, for example: lazybo tell 3 0.71")
+        number = _trial_number(rest.pop(0))
+    values: list[float] = []
+    named: dict[str, float | str] = {}
     for word in rest:
         name, is_named, text = word.partition("=")
         value = _number(text if is_named else word)
@@ -79,6 +78,15 @@ def split_words(words: Sequence[str], *, numbered: bool) -> Words:
         else:
             values.append(value)
     return Words(tuple(place), number, tuple(values), named)
+
+
+def _is_place(word: str) -> bool:
+    """Whether a word is the storage or the study."""
+    if _number(word) is not None or ("=" in word and "://" not in word):
+        return False
+    if word.startswith("-"):
+        raise ValueError(f"there is no option {word} (see lazybo tell --help)")
+    return True
 
 
 def _number(text: str) -> float | None:
@@ -106,15 +114,15 @@ def measured_of(
     known, names = _variances(variance, goals), value_columns(goals)
     if failed:
         return Measurement(None, words.named, known, seconds)
-    by_name = [words.named.get(name) for name in names]
-    if words.values and (goals.several or any(value is not None for value in by_name)):
+    metrics = dict(words.named)
+    by_name = [metrics.pop(name, None) for name in names]
+    is_named = by_name != [None] * len(names)
+    if words.values and (goals.several or is_named):
         what = f"the study has {len(names)} objectives, so give" if goals.several else "give the value once, or"
         raise ValueError(f"{what} each value by its name: {named_form(goals)}")
-    values = _values(words.values or by_name, "tell a failure with --failed")
-    metrics = {name: value for name, value in words.named.items() if name not in names}
-    if not any(value is not None for value in values) and not (correct and (metrics or known or seconds)):
+    if not (words.values or is_named or (correct and (metrics or known or seconds))):
         raise ValueError(f"there is no value: give {named_form(goals)} after the number, or --failed, or --skip")
-    return Measurement(values, metrics, known, seconds)
+    return Measurement(_values(words.values or by_name, "tell a failure with --failed"), metrics, known, seconds)
 
 
 def named_form(goals: Goals) -> str:
@@ -189,22 +197,25 @@ class _Table:
         self._left = list(trials)
         self._numbers: set[int] = set()
 
-    def check_columns(self, columns: Collection[str], name: str) -> None:
+    def check_columns(self, columns: Collection[str], table: str) -> None:
         """Raise a ValueError if values have no column, or if a column nearly has the name of another one."""
-        for each in _names(self._goals):
-            if len(twice := [column for column in _columns(each, self._goals) if column in columns]) > 1:
-                raise ValueError(f"{name} has two columns for {each!r}, {' and '.join(twice)}; remove one of them")
-        lacking = [each for each in _names(self._goals) if _column(each, columns, self._goals) is None]
-        metrics = [bound.metric for bound in self._goals.bounds] + [self._goals.cost or "number"]
-        wanted = ["number", "variance", "state", *metrics, *value_columns(self._goals), *self._space.distributions]
-        for column in columns:
-            meant = [each for each in wanted if _letters(each) == _letters(column) and each not in columns]
-            if meant and column not in wanted:
-                raise ValueError(f"{name} has the column {column!r}; rename it to {meant[0]!r}")
-        if lacking and (not self._correct or len(lacking) == len(_names(self._goals))):
-            wanted = [each for each in value_columns(self._goals) if each in lacking] or value_columns(self._goals)
+        lacking, names, goals = [], value_columns(self._goals), self._goals
+        for objective, name in zip(_names(goals), names, strict=True):
+            found = [column for column in _columns(objective, goals) if column in columns]
+            if len(found) > 1:
+                raise ValueError(
+                    f"{table} has two columns for {objective!r}, {' and '.join(found)}; remove one of them"
+                )
+            lacking += [] if found else [name]
+        metrics = [bound.metric for bound in goals.bounds] + [goals.cost or "number"]
+        known = ["number", "variance", "state", *metrics, *names, *self._space.distributions]
+        similar = {_letters(name): name for name in reversed(known) if name not in columns}
+        for column in set(columns).difference(known):
+            if meant := similar.get(_letters(column)):
+                raise ValueError(f"{table} has the column {column!r}; rename it to {meant!r}")
+        if lacking and (not self._correct or lacking == names):
             raise ValueError(
-                f"{name} has no column {' and no column '.join(map(repr, wanted))}, only "
+                f"{table} has no column {' and no column '.join(map(repr, lacking))}, only "
                 f"{', '.join(columns)}; rename the one that has these values"
             )
 
@@ -281,23 +292,24 @@ class _Table:
         given = {name: None if column is None else cells[column] for name, column in columns.items()}
         values = {name: value for name, value in given.items() if str(value).strip().lower() != FAILED}
         is_failed = len(values) < len(given) or cells.get("state") == TrialState.FAIL.name
-        if not is_failed and all(value is None for value in values.values()):
+        if not is_failed and set(values.values()) == {None}:
             return None
-        known = {"variance", *filter(None, columns.values()), *EXPORTED}
-        metrics = {
-            str(name).removeprefix("user_attrs_"): cell
-            for name, cell in cells.items()
-            if name not in known and cell is not None and not name.startswith(OWN)
-        }
+        metrics = _metrics_of(cells, {"variance", *filter(None, columns.values()), *EXPORTED})
         variance = cells.get("variance")
         if isinstance(variance, str):
             raise ValueError(f"a variance must be a number, not {variance!r}{_with_point(variance)}")
-        known_variance = None if variance is None else (float(variance),) * len(given)
+        variances = None if variance is None else (float(variance),) * len(given)
         numbers = _values(list(values.values()), f"write {FAILED} if there is none, or leave the cell empty")
-        if is_failed:  # what was measured all the same is kept
-            metrics |= {n: number for n, number in zip(values, numbers, strict=True) if number is not None}
-            return Measurement(None, metrics, known_variance)
-        return Measurement(numbers, metrics, known_variance)
+        if not is_failed:
+            return Measurement(numbers, metrics, variances)
+        kept = zip(values, numbers, strict=True)  # what was measured all the same
+        return Measurement(None, metrics | {name: each for name, each in kept if each is not None}, variances)
+
+
+def _metrics_of(cells: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """What a row has measured beside its values."""
+    more = {name: cell for name, cell in cells.items() if name not in known and cell is not None}
+    return {name.removeprefix("user_attrs_"): cell for name, cell in more.items() if not name.startswith(OWN)}
 
 
 def _letters(name: str) -> str:

@@ -64,13 +64,14 @@ def make_plan(settings: Settings) -> Plan:
     """Make a plan from checked settings; raises one ValueError if they contradict each other."""
     space, command = space_in(settings), _command(settings)
     storage, study = settings.get("storage", DEFAULT_STORAGE), settings.get("study") or Definition.DEFAULT_NAME
-    output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
-    directions = objectives_of(settings, is_program=command is not None)
-    program = None if command is None else _program(command, settings, directions, output, study)
-    executor = _executor(settings, is_program=program is not None)
+    executor = _executor(settings, is_program=command is not None)
     elsewhere = executor is not None and RunPlan.is_elsewhere(executor)
     parallel = settings.get("parallel") or (None if elsewhere or "devices" in settings else 1)
-    if program is not None:
+    directions = objectives_of(settings, is_program=command is not None)
+    program = None
+    if command is not None:
+        output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
+        program = _program(command, settings, directions, output, study)
         program.check(
             examples(space),
             all_used=not settings.get("from_environment", False),
@@ -78,16 +79,9 @@ def make_plan(settings: Settings) -> Plan:
             several=(parallel or len(settings.get("devices", ())) or math.inf) > 1,
             here=not elsewhere,
         )
-    else:
-        for key, why in FOR_PROGRAMS.items():
-            if settings.get(key) is not None:
-                raise ValueError(f"{key} is for programs; a Python function {why}")
-    limits = {name: settings[key] for key, name in LIMITS.items() if key in settings}
-    if program is not None:
-        limits.pop("trial_timeout", None)  # it is the program's own
     try:
         run = RunPlan.of(
-            program or load(settings["objective"], by_value=elsewhere),
+            program or _function(settings, elsewhere=elsewhere),
             space,
             n_trials=settings.get("trials"),
             direction=directions,
@@ -99,17 +93,15 @@ def make_plan(settings: Settings) -> Plan:
             devices=settings.get("devices"),
             storage=storage,
             study_name=study,
-            limits=Limits(**limits),
+            limits=_limits(settings, is_program=program is not None),
             initial=settings.get("initial", []),
             max_steps=settings.get("steps"),
-            checkpoints=_checkpoints(settings, program, output),
+            checkpoints=_checkpoints(settings, program),
             pruner=_pruner(settings),
         )
     except ValueError as error:
-        message = str(error)
-        for argument, setting in RENAMED.items():
-            message = message.replace(argument, setting)
-        raise ValueError(message) from error
+        names = "|".join(map(re.escape, RENAMED))
+        raise ValueError(re.sub(names, lambda found: RENAMED[found[0]], str(error))) from error
     return Plan(settings, program, run, storage, study)
 
 
@@ -158,6 +150,14 @@ def _program(
     )
 
 
+def _function(settings: Settings, *, elsewhere: bool) -> Callable[..., Any]:
+    """The Python objective."""
+    for key, why in FOR_PROGRAMS.items():
+        if settings.get(key) is not None:
+            raise ValueError(f"{key} is for programs; a Python function {why}")
+    return load(settings["objective"], by_value=elsewhere)
+
+
 def load(name: str, *, by_value: bool = False) -> Callable[..., Any]:
     """Import the function ``module:function``, from this folder or an installed package.
 
@@ -196,15 +196,20 @@ def _pruner(settings: Settings) -> BasePruner:
     return LazyPruner(settings.get("steps")) if name == "lazy" else PRUNERS[name]()
 
 
-def _checkpoints(settings: Settings, program: Program | None, output: Path) -> Path | None:
+def _checkpoints(settings: Settings, program: Program | None) -> Path | None:
     """The folder of all checkpoints; for a program it is inside its output folder."""
     given = settings.get("checkpoints")
-    if program is None or program.takes_checkpoint:
-        default = None if program is None else output / "checkpoints"
-        return default if given is None else Path(given).expanduser().absolute()
-    if given is not None:
+    if given is None:
+        return program.folder / "checkpoints" if program is not None and program.takes_checkpoint else None
+    if program is not None and not program.takes_checkpoint:
         raise ValueError("checkpoints is the folder of what the command gets as {checkpoint}; add this placeholder")
-    return None
+    return Path(given).expanduser().absolute()
+
+
+def _limits(settings: Settings, *, is_program: bool) -> Limits:
+    """When the run ends. A program has its own timeout."""
+    given = {name: settings[key] for key, name in LIMITS.items() if key in settings}
+    return Limits(**(given | {"trial_timeout": None} if is_program else given))
 
 
 def default_output(storage: str, study: str) -> str:

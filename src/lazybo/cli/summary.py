@@ -166,12 +166,6 @@ def recommended_record(advice: Advice | None) -> Record | None:
     return None if advice is None else {**asdict(advice.recommendation), "reason": advice.reason}
 
 
-def recommended_trial(facts: Facts, advice: Advice) -> Record:
-    """The record of the recommended trial itself."""
-    number = advice.recommendation.number
-    return trial_record(facts, next(trial for trial in facts.view.trials if trial.number == number))
-
-
 # --------------------------------------------------------------------------------- for people
 
 
@@ -180,7 +174,7 @@ def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> Non
     best, counts = best_record(facts), facts.counts
     if best is not None:
         print_best(best)
-        print_advice(facts, facts.advice)
+        print_advice(facts)
     elif facts.view.front:
         print_front(facts)
     else:
@@ -361,16 +355,17 @@ def print_front(facts: Facts) -> None:
     console.table(["  trial", *names, *params], rows, left=())
 
 
-def print_advice(facts: Facts, advice: Advice | None) -> None:
+def print_advice(facts: Facts) -> None:
     """Print the recommended trial after the best one, if it has another configuration."""
-    if advice is not None and advice.differs:
-        print_recommended(facts, advice)
+    if facts.advice is not None and facts.advice.differs:
+        print_recommended(facts)
 
 
-def print_recommended(facts: Facts, advice: Advice) -> None:
+def print_recommended(facts: Facts) -> None:
     """Print the recommended trial with all its parameters."""
-    _print_recommended(recommended_record(advice) or {})
-    _print_configuration(recommended_trial(facts, advice))
+    assert facts.advice is not None, "the caller has checked"
+    _print_recommended(recommended_record(facts.advice) or {})
+    _print_configuration(trial_record(facts, facts.advice.trial))
 
 
 def _print_recommended(record: Record) -> None:
@@ -386,18 +381,20 @@ def _print_recommended(record: Record) -> None:
         console.line(f"  {record['reason']}", style="yellow", soft_wrap=True)
 
 
-def _print_configuration(best: Record, importances: Mapping[str, float] | None = None) -> None:
-    shares, structures = importances or {}, best.get("structures", {})
-    params = {name: value for name, value in best["params"].items() if name.partition("[")[0] not in structures}
+def _print_params(stored: Mapping[str, Any], structures: Mapping[str, str], shares: Mapping[str, float]) -> None:
+    """Print parameters as a table, those whose importance is known first; one with structure has a single line."""
+    params = {name: value for name, value in stored.items() if name.partition("[")[0] not in structures}
     params |= structures
-    names = [name for name in shares if name in params]
-    names += [name for name in params if name not in names]
     rows: list[list[console.Cell]] = []
-    for name in names:
+    for name in dict.fromkeys([*(name for name in shares if name in params), *params]):
         share = [texts.percent(shares[name]) if name in shares else ""] if shares else []
         rows.append([f"  {name}", (console.short(params[name]), "green"), *share])
     headings = ["  parameter", "value", "importance"] if shares else ["", ""]
     console.table(headings, rows, left=("  parameter", "value", ""))
+
+
+def _print_configuration(best: Record, importances: Mapping[str, float] | None = None) -> None:
+    _print_params(best["params"], best.get("structures", {}), importances or {})
     for name, violation in best.get("constraints", {}).items():
         held = "satisfied" if violation <= 0 else "violated"
         console.line(f"  {name}: {held} ({console.short(violation)})", style="dim")

@@ -189,27 +189,27 @@ def useless(
     ``indifferent`` are those that may have any value at the best configurations: a parameter may matter only there.
     """
     dim = len(importances[0]) if importances else 0
-    enough = max(ENOUGH_TRIALS, ENOUGH_EACH * dim)
-    sure = [q is not None and len(q.measured) >= enough and q.explained >= ENOUGH_EXPLAINED for q in quality]
-    if dim < 2 or not all(sure):
+    if dim < 2 or not all(_is_sure(each, dim) for each in quality):
         return None
     limit = min(NOTHING, PART_OF_EQUAL / dim)
     less = f"less than {100 * limit:.2g} % of the variation"
     small = [name for name in importances[0] if all(each[name] < limit for each in importances)]
     idle = [name for name in small if name in indifferent]
-    if not idle:
-        text = f"None has {less}."
-        if small:
-            has, they = ("each has", "they matter") if len(small) > 1 else ("it has", "it matters")
-            text = f"{', '.join(small)}: {has} {less} over the whole space, but {they} near the best."
-        return Finding("useless", "good", "Every parameter matters", text)
-    many = len(idle) > 1
-    text = (
-        f"{', '.join(idle)}: {'each has' if many else 'it has'} {less}. "
-        f"Fix {'them' if many else 'it'} at any value, and the search has less to learn."
-    )
-    title = f"{len(idle)} parameters do nothing" if many else "One parameter does nothing"
-    return Finding("useless", "note", title, text)
+    if idle:
+        has, them = ("each has", "them") if len(idle) > 1 else ("it has", "it")
+        text = f"{', '.join(idle)}: {has} {less}. Fix {them} at any value, and the search has less to learn."
+        title = f"{len(idle)} parameters do nothing" if len(idle) > 1 else "One parameter does nothing"
+        return Finding("useless", "note", title, text)
+    text = f"None has {less}."
+    if small:
+        has, they = ("each has", "they matter") if len(small) > 1 else ("it has", "it matters")
+        text = f"{', '.join(small)}: {has} {less} over the whole space, but {they} near the best."
+    return Finding("useless", "good", "Every parameter matters", text)
+
+
+def _is_sure(quality: "Quality | None", dim: int) -> bool:
+    enough = max(ENOUGH_TRIALS, ENOUGH_EACH * dim)
+    return quality is not None and len(quality.measured) >= enough and quality.explained >= ENOUGH_EXPLAINED
 
 
 def _of(objective: str) -> str:

@@ -35,12 +35,14 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 
 from lazybo.core import Array, one_thread, texts
 from lazybo.gp import Posterior, Process
+from lazybo.report.records import counted_state
 from lazybo.search import Optimizer, Predictor
 from lazybo.space import Space
 from lazybo.study import TrialView
 
 if TYPE_CHECKING:
     from lazybo.report.facts import Content, Facts, ModelFacts
+    from lazybo.report.predictions import Advice
     from lazybo.report.records import LearningCurves
 
 # The kernels that page/model.js can compute.
@@ -75,24 +77,23 @@ def name_of(text: object) -> str:
 
 def data_of(content: "Content") -> dict[str, Any]:
     """The numbers that the script draws, and the model."""
-    facts, model = content.facts, content.model
-    places = None if model is None or content.portable is None else _Places(model.optimizer.space, content.portable)
+    view, model = content.facts.view, content.model
+    places = _Places(model.optimizer.space, content.portable) if model and content.portable else None
     shown = ("measured", "expected", "low", "high")
     return {
         "objectives": [
             {"name": name_of(name), "maximize": direction == "maximize"}
-            for name, direction in zip(facts.view.objectives, facts.view.directions, strict=True)
+            for name, direction in zip(view.objectives, view.directions, strict=True)
         ],
-        "trials": _trials(facts, places),
-        "best": [trial.number for trial in facts.view.front],
-        "bestPlaces": places.of(facts.view.front[0]) if places and facts.view.front else None,
-        "failed": [trial.number for trial in facts.view.trials if trial.has_failed],
-        "pruned": [trial.number for trial in facts.view.trials if trial.state == "pruned"],
-        "recommended": None if model is None else _recommended(facts, model, places),
+        "trials": _trials(content.facts, places),
+        "best": [trial.number for trial in view.front],
+        "bestPlaces": places.of(view.front[0]) if places and view.front else None,
+        **{state: [t.number for t in view.trials if counted_state(t) == state] for state in ("failed", "pruned")},
+        "recommended": model and model.advice and _recommended(model.advice, places),
         "model": content.portable,
         "order": [] if model is None else _by_importance(model),
         "quality": [q and {name: getattr(q, name) for name in shown} for q in content.quality],
-        "curves": None if content.curves is None else _curves(content.curves),
+        "curves": content.curves and _curves(content.curves),
     }
 
 
@@ -148,12 +149,9 @@ def _spread(things: Sequence[Any], most: int) -> list[Any]:
     return [things[round(i * (len(things) - 1) / (most - 1))] for i in range(most)]
 
 
-def _recommended(facts: "Facts", model: "ModelFacts", places: _Places | None) -> dict[str, Any] | None:
-    if model.advice is None:
-        return None
-    ours = model.advice.recommendation
-    trial = next(trial for trial in facts.view.trials if trial.number == ours.number)
-    where = places and places.of(trial)
+def _recommended(advice: "Advice", places: _Places | None) -> dict[str, Any]:
+    ours = advice.recommendation
+    where = places and places.of(advice.trial)
     return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high, "places": where}
 
 

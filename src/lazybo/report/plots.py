@@ -69,9 +69,7 @@ def draw_history(record: History, title: str, recommended: Recommendation | None
     for numbers, mark, colour, name in ((record.pruned, "|", AMBER, "pruned"), (record.failed, "x", RED, "failed")):
         if numbers:
             axes.plot(numbers, [0.02] * len(numbers), mark, color=colour, ms=7, label=name, transform=at_bottom)
-    beyond = sum(not limits[0] <= value <= limits[1] for value in record.values)
-    if beyond:
-        _note(axes, f"{texts.counted(beyond, 'value')} {'lies' if beyond == 1 else 'lie'} beyond this range")
+    _note_beyond(axes, limits, [[value] for value in record.values], "value", "")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
@@ -102,35 +100,42 @@ def draw_times(record: Times, title: str) -> Figure:
 def draw_curves(record: LearningCurves, title: str) -> Figure:
     """All learning curves, the best one highlighted, with forecasts and 95 % intervals of unfinished ones."""
     figure, axes = _figure(title, "step", f"{_cut(record.objective, 40)} ({record.direction})")
-    by_state = {state: [each for each in record.curves if each.state == state] for state in CURVE_STYLES}
-    for state, found in by_state.items():
-        colour, alpha, width = CURVE_STYLES[state]
-        for i, curve in enumerate(found):
-            label = f"{state} ({len(found)})" if i == 0 else None
-            above = 5 if state in ("running", "waiting") else 2
-            axes.plot(*_points(curve), color=colour, alpha=alpha, linewidth=width, label=label, zorder=above)
-            if state != "complete":
-                axes.plot(*(part[-1:] for part in _points(curve)), "o", color=colour, markersize=3, alpha=alpha)
+    for state in CURVE_STYLES:
+        _draw_trainings(axes, state, [curve for curve in record.curves if curve.state == state])
     for curve in record.curves:
         if curve.number == record.best:
             axes.plot(*_points(curve), color=BLUE, linewidth=2.2, label=f"best (trial {curve.number})", zorder=4)
-    first = min(curve.steps[0] for curve in record.curves)
     for state in ("running", "waiting", "pruned"):
-        expected = [curve for curve in by_state[state] if curve.forecast is not None and _points(curve)[0]]
-        for i, curve in enumerate(expected):
-            # Side by side beyond the last step, so that intervals do not hide each other.
-            end = record.last_step + INTERVAL_GAP * i * max(record.last_step - first, 1)
-            _draw_forecast(axes, curve, end, f"{state}: forecast, 95 %" if i == 0 else None)
-    ends = [values[-1] for curve in record.curves if (values := _points(curve)[1])]
+        _draw_forecasts(axes, state, record)
+    seen = [_points(curve)[1] for curve in record.curves]
+    ends = [values[-1] for values in seen if values]
     ends += [curve.forecast.value for curve in record.curves if curve.forecast is not None]
     limits = _limits(ends, better=record.direction)
     axes.set_ylim(limits)
-    beyond = sum(any(not limits[0] <= value <= limits[1] for value in _points(curve)[1]) for curve in record.curves)
-    if beyond:
-        _note(axes, f"{texts.counted(beyond, 'curve')} {'lies' if beyond == 1 else 'lie'} in part beyond this range")
+    _note_beyond(axes, limits, seen, "curve", " in part")
     axes.xaxis.set_major_locator(_whole_numbers())
     _legend(axes)
     return figure
+
+
+def _draw_trainings(axes: Axes, state: str, curves: Sequence[LearningCurve]) -> None:
+    colour, alpha, width = CURVE_STYLES[state]
+    above = 5 if state in ("running", "waiting") else 2
+    for i, curve in enumerate(curves):
+        steps, values = _points(curve)
+        label = f"{state} ({len(curves)})" if i == 0 else None
+        axes.plot(steps, values, color=colour, alpha=alpha, linewidth=width, label=label, zorder=above)
+        if state != "complete":
+            axes.plot(steps[-1:], values[-1:], "o", color=colour, markersize=3, alpha=alpha)
+
+
+def _draw_forecasts(axes: Axes, state: str, record: LearningCurves) -> None:
+    first = min(curve.steps[0] for curve in record.curves)
+    expected = [curve for curve in record.curves if curve.state == state and curve.forecast and _points(curve)[0]]
+    for i, curve in enumerate(expected):
+        # Side by side beyond the last step, so that intervals do not hide each other.
+        end = record.last_step + INTERVAL_GAP * i * max(record.last_step - first, 1)
+        _draw_forecast(axes, curve, end, f"{state}: forecast, 95 %" if i == 0 else None)
 
 
 def _points(curve: LearningCurve) -> tuple[list[int], list[float]]:
@@ -161,6 +166,15 @@ def _interval(axes: Axes, at: float, interval: Sequence[float], **style: Any) ->
     """A value with the ends of its interval, (value, low, high)."""
     value, low, high = drawable(interval)
     axes.errorbar([at], [value], [[value - low], [high - value]], **style)
+
+
+def _note_beyond(
+    axes: Axes, limits: tuple[float, float], drawn: Sequence[Sequence[float]], what: str, part: str
+) -> None:
+    """Say how many of the values or curves lie beyond the range that is shown."""
+    beyond = sum(any(not limits[0] <= value <= limits[1] for value in values) for values in drawn)
+    if beyond:
+        _note(axes, f"{texts.counted(beyond, what)} {'lies' if beyond == 1 else 'lie'}{part} beyond this range")
 
 
 def _note(axes: Axes, text: str) -> None:

@@ -254,12 +254,13 @@ def chances_shown(contenders: Sequence[Contender], best: int, params: Mapping[st
 
 @dataclass(frozen=True)
 class Advice:
-    """The recommended configuration and the best trial; ``expected`` is the model's prediction for the latter.
+    """The recommended configuration with its trial, and the best trial; ``expected`` is the prediction for the latter.
 
     ``expected`` is None if the best trial is not in the model, because it is from another space.
     """
 
     recommendation: Recommendation
+    trial: TrialView
     best: TrialView
     expected: Prediction | None
     maximize: bool
@@ -302,7 +303,9 @@ def advise(view: StudyView, predictor: Predictor | None = None) -> Advice:
         raise ValueError(f"no trial of the study {view.name!r} has completed and satisfies its constraints")
     point = best.point_in(predictor.space)
     expected = None if point is None else predictor.predictions(point[None])[0]
-    return Advice(recommended_of(view, predictor), best, expected, maximize=predictor.sign < 0)
+    found = recommended_of(view, predictor)
+    trial = next(trial for trial in view.trials if trial.number == found.number)
+    return Advice(found, trial, best, expected, maximize=predictor.sign < 0)
 
 
 def _contrast(measured: float, expected: Prediction) -> str:

@@ -1,6 +1,5 @@
 """Small records of the trials of a study: history, times, front, learning curves, failures."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -253,26 +252,20 @@ def table_of(study: Study) -> list[dict[str, Any]]:
     If the study had a final check, ``repeat_of`` is the first trial with the configuration that a trial repeats.
     """
     view = StudyView.of(study)
-    trials, names = view.trials, view.objectives
+    names = view.objectives
     values = ["value"] if len(names) == 1 else [f"values_{name}" for name in study.metric_names or range(len(names))]
-    rows = [_row(trial, values) for trial in trials]
-    more = []
-    if view.constraints:
-        more = ["feasible"]
-        for row, trial in zip(rows, trials, strict=True):
-            row["feasible"] = trial.number in view.feasible_numbers if trial.state == "complete" else None
-    found = [
-        sorted({name for row in rows for name in row if name.startswith(prefix)})
-        for prefix in ("params_", "user_attrs_", "constraints_")
-    ]
-    columns = ["number", *values, "datetime_start", "datetime_complete", "duration", *itertools.chain(*found), *more]
-    columns += ["state", "reason", *(["repeat_of"] if any("repeat_of" in row for row in rows) else [])]
-    return [{column: row.get(column) for column in columns} for row in rows]
+    rows = [_row(trial, view, values) for trial in view.trials]
+    there = sorted({name for row in rows for name in row})
+    more = [name for prefix in ("params_", "user_attrs_", "constraints_") for name in there if name.startswith(prefix)]
+    columns = ["number", *values, "datetime_start", "datetime_complete", "duration", *more]
+    columns += ["feasible", "state", "reason", "repeat_of"]
+    return [{column: row.get(column) for column in columns if column in there} for row in rows]
 
 
-def _row(trial: TrialView, values: Sequence[str]) -> dict[str, Any]:
+def _row(trial: TrialView, view: StudyView, values: Sequence[str]) -> dict[str, Any]:
     start, end, attributes = trial.frozen.datetime_start, trial.frozen.datetime_complete, trial.frozen.user_attrs
     known: Sequence[float | None] = trial.values or [None] * len(values)
+    feasible = trial.number in view.feasible_numbers if trial.state == "complete" else None
     return {
         "number": trial.number,
         **dict(zip(values, known, strict=True)),
@@ -282,6 +275,7 @@ def _row(trial: TrialView, values: Sequence[str]) -> dict[str, Any]:
         **{f"params_{name}": value for name, value in trial.params.items()},
         **{f"user_attrs_{name}": value for name, value in attributes.items() if name != "traceback"},
         **{f"constraints_{name}": value for name, value in trial.constraints.items()},
+        **({"feasible": feasible} if view.constraints else {}),
         **({"repeat_of": trial.repeat_of} if trial.repeat_of is not None else {}),
         "state": trial.frozen.state.name,
         "reason": trial.fail_reason,

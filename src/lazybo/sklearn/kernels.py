@@ -73,6 +73,16 @@ class _Term(NamedTuple):
         level = self.base.noise_level if type(self.base) is WhiteKernel else 1.0
         return float(np.prod([constant.constant_value for constant in self.constants]) * level)
 
+    @property
+    def factors(self) -> tuple[Any, ...]:
+        """The kernels whose parameters are factors of the value."""
+        return (*self.constants, self.base) if type(self.base) is WhiteKernel else self.constants
+
+    def times(self, other: "_Term") -> "_Term":
+        if self.base is not None and other.base is not None:
+            raise ValueError("the product of two kernels is not supported")
+        return _Term(self.constants + other.constants, other.base if self.base is None else self.base)
+
 
 def validate(kernel: Any) -> Kernel | OwnKernel:
     """Raise a ValueError if the kernel is not supported. Returns a copy, or the kernel itself if it is immutable."""
@@ -80,10 +90,13 @@ def validate(kernel: Any) -> Kernel | OwnKernel:
         return kernel
     # An object that occurs twice has two entries in θ; cloning makes it two objects.
     own = clone(kernel) if isinstance(kernel, Kernel) else kernel
-    terms = _terms(own)
-    if terms is None or None in (term.base for term in terms) or len(_materns(terms)) != 1:
-        raise ValueError(f"the kernel must be {SUPPORTED}; not {kernel!r}")
-    return own
+    try:
+        terms = _terms(own)
+        if len(_materns(terms)) == 1 and all(term.base is not None for term in terms):
+            return own
+    except ValueError:
+        pass
+    raise ValueError(f"the kernel must be {SUPPORTED}; not {kernel!r}")
 
 
 def parse(kernel: Kernel | OwnKernel, dim: int) -> Parsed:
@@ -93,7 +106,6 @@ def parse(kernel: Kernel | OwnKernel, dim: int) -> Parsed:
             raise ValueError(f"the kernel has {kernel.dim} columns, but X has {dim}")
         return Parsed(kernel, 0.0, np.eye(len(kernel.theta) + 1)[:, :-1])
     terms = _terms(kernel)
-    assert terms is not None, "validate accepted it"
     (matern,) = _materns(terms)
     signal = [term for term in terms if term.base is matern]
     white = [term for term in terms if term.base is not matern]
@@ -106,12 +118,10 @@ def parse(kernel: Kernel | OwnKernel, dim: int) -> Parsed:
     jacobian = np.zeros((dim + 2, size))
     here = jacobian[:dim, place[id(matern)]]
     here[:] = np.eye(dim) if here.shape[1] > 1 else 1.0
-    for term in signal:
-        for leaf in term.constants:
-            jacobian[dim, place[id(leaf)]] += term.value / output_scale
-    for term in white:
-        for leaf in (*term.constants, term.base):
-            jacobian[dim + 1, place[id(leaf)]] += term.value / noise if noise else 0.0
+    for row, part, total in ((dim, signal, output_scale), (dim + 1, white, noise)):
+        for term in part if total else ():
+            for factor in term.factors:
+                jacobian[row, place[id(factor)]] += term.value / total
     return Parsed(own, noise, jacobian)
 
 
@@ -121,22 +131,17 @@ def composed(kernel: Matern52, noise: float) -> Kernel:
     return ConstantKernel(kernel.output_scale) * Matern(scales, nu=2.5) + WhiteKernel(noise)
 
 
-def _terms(kernel: Any) -> list[_Term] | None:
-    """The terms of an expression, or None if it is not supported. Subclasses are not: they may compute anything."""
+def _terms(kernel: Any) -> list[_Term]:
+    """The terms of an expression. Raises a ValueError if it is not supported; subclasses may compute anything."""
     if type(kernel) is ConstantKernel:
         return [_Term((kernel,), None)]
     if type(kernel) is WhiteKernel or (type(kernel) is Matern and kernel.nu == 2.5):
         return [_Term((), kernel)]
-    if type(kernel) not in (Sum, Product):
-        return None
-    left, right = _terms(kernel.k1), _terms(kernel.k2)
-    if left is None or right is None:
-        return None
     if type(kernel) is Sum:
-        return left + right
-    if any(a.base is not None and b.base is not None for a in left for b in right):
-        return None
-    return [_Term(a.constants + b.constants, b.base if a.base is None else a.base) for a in left for b in right]
+        return _terms(kernel.k1) + _terms(kernel.k2)
+    if type(kernel) is Product:
+        return [a.times(b) for a in _terms(kernel.k1) for b in _terms(kernel.k2)]
+    raise ValueError(f"{kernel!r} is not supported")
 
 
 def _materns(terms: list[_Term]) -> list[Matern]:

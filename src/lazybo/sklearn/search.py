@@ -61,9 +61,8 @@ class _Problem:
     candidates: Candidates
     scorers: Any
     refit_metric: Any
-    fit_params: Mapping[str, Any]
+    routed: Any  # the parameters of `fit`, by who gets them
     objectives: tuple[str, ...]  # the metrics that are maximised; empty if it is one
-    fingerprint: Mapping[str, str]  # empty if nothing is stored
 
     @property
     def metrics(self) -> dict[str, Any] | None:
@@ -226,16 +225,20 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         guide = self.refit if isinstance(self.refit, str) else (objectives or None) if any_metric else "score"
         parallel = {"n_jobs": self.n_jobs, "pre_dispatch": self.pre_dispatch}
         candidates = Candidates(estimator, (x, y), splits, space, guide, parallel, options)
-        about: dict[str, str] = {}
-        if self.storage is not None:
-            own = ("estimator", "scoring", "error_score", "return_train_score")
-            settings = {name: getattr(self, name) for name in own} | {"search_spaces": space.text}
-            # The same candidates are tried whether the best or the recommended one is refitted.
-            by_name = isinstance(self.refit, str) and (self.refit != RECOMMENDED or self._names_metrics())
-            settings["refit metric"] = self.refit if by_name else list(objectives) or None
-            given = {"fit parameters": routed.estimator.fit, "score parameters": routed.scorer.score}
-            about = fingerprint(settings, {"X": x, "y": y, "cv splits": splits, **given})
-        return _Problem(candidates, scorers, refit_metric, routed.estimator.fit, objectives, about)
+        return _Problem(candidates, scorers, refit_metric, routed, objectives)
+
+    def _fingerprint(self, problem: _Problem) -> dict[str, str]:
+        """What decides whether scores can be compared; empty if nothing is stored."""
+        if self.storage is None:
+            return {}
+        own = ("estimator", "scoring", "error_score", "return_train_score")
+        settings = {name: getattr(self, name) for name in own} | {"search_spaces": problem.candidates.space.text}
+        # The same candidates are tried whether the best or the recommended one is refitted.
+        by_name = isinstance(self.refit, str) and (self.refit != RECOMMENDED or self._names_metrics())
+        settings["refit metric"] = self.refit if by_name else list(problem.objectives) or None
+        x, y = problem.candidates.data
+        given = {"fit parameters": problem.routed.estimator.fit, "score parameters": problem.routed.scorer.score}
+        return fingerprint(settings, {"X": x, "y": y, "cv splits": problem.candidates.splits, **given})
 
     def _names_metrics(self) -> bool:
         """Whether ``scoring`` has several metrics, as far as can be seen before it is used."""
@@ -282,12 +285,13 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         """Run the search and return its study."""
         candidates, storage = problem.candidates, Store.open(self.storage)
         name, seed, space = self.study_name or type(self.estimator).__name__, self._seed(), self._where(candidates)
-        check_fingerprint(storage, name, problem.fingerprint)
+        about = self._fingerprint(problem)
+        check_fingerprint(storage, name, about)
         directions: list[Direction] = ["maximize" for _ in problem.objectives or (None,)]
         with _no_log_of_new_studies():
             definition = Definition(tuple(directions), problem.objectives or None)
             study, _ = definition.open(storage, name, space, seed)
-        write_fingerprint(study, problem.fingerprint)
+        write_fingerprint(study, about)
         wanted, n_splits = self._wanted(space), len(candidates.splits)
         known = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
         for trial in filter(counts, known):
@@ -377,12 +381,21 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         if problem.objectives:
             rows = front_rows(results, problem.objectives)
             found |= {"front_index_": rows, "front_params_": [candidates[row] for row in rows]}
-        if not self.refit and multimetric:
-            return found
-        recommended = _recommended_row(study, trials) if self.refit == RECOMMENDED and not multimetric else None
-        best = self._select_best_index(self.refit, metric, results) if recommended is None else recommended
-        score = {} if callable(self.refit) else {"best_score_": results[f"mean_test_{metric}"][best]}
-        return {**found, "best_index_": best, "best_params_": candidates[best], **score}
+        if self.refit or not multimetric:
+            best = self._best_row(study, trials, results, metric)
+            found |= {"best_index_": best, "best_params_": candidates[best]}
+            if not callable(self.refit):
+                found["best_score_"] = results[f"mean_test_{metric}"][best]
+        return found
+
+    def _best_row(self, study: Study, trials: Sequence[FrozenTrial], results: dict[str, Any], metric: str) -> Any:
+        """The row of the table that is refitted."""
+        if self.refit == RECOMMENDED and metric == "score":
+            number = lazybo.recommend(study).number
+            for row, trial in enumerate(trials):
+                if trial.number == number:  # it may be one that is no candidate of ours
+                    return row
+        return self._select_best_index(self.refit, metric, results)
 
     def _folds(self, problem: _Problem, trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
         """What scikit-learn's table is made from: each fold of each candidate."""
@@ -400,7 +413,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         best = clone(problem.candidates.estimator).set_params(**clone(best_params, safe=False))
         x, y = problem.candidates.data
         start = time.time()
-        best.fit(x, *(() if y is None else (y,)), **problem.fit_params)
+        best.fit(x, *(() if y is None else (y,)), **problem.routed.estimator.fit)
         found = {"best_estimator_": best, "refit_time_": time.time() - start}
         if hasattr(best, "feature_names_in_"):
             found["feature_names_in_"] = best.feature_names_in_
@@ -422,12 +435,6 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     def __getstate__(self) -> dict[str, Any]:
         # Loading the pickle elsewhere would look for the study's storage there.
         return {name: value for name, value in super().__getstate__().items() if name != "study_"}
-
-
-def _recommended_row(study: Study, trials: Sequence[FrozenTrial]) -> int | None:
-    """The row of the table that the model recommends; None if it recommends a trial that is no candidate of ours."""
-    number = lazybo.recommend(study).number
-    return next((row for row, trial in enumerate(trials) if trial.number == number), None)
 
 
 @contextmanager
