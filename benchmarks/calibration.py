@@ -29,7 +29,6 @@ from benchmarks.run import RESULTS
 from benchmarks.runner import append, read
 from lazybo import Optimizer, Prediction
 from lazybo.core import Array
-from lazybo.gp import Components
 from lazybo.search import Predictor
 
 CHECKPOINTS = (25, 50, 100)
@@ -60,18 +59,19 @@ def contains(predictions: Iterable[Prediction], truths: Array) -> float:
     return float(np.mean([each.low <= true <= each.high for each, true in zip(predictions, truths, strict=True)]))
 
 
-def densities(found: Components, targets: Array, widening: float = WIDENED) -> Array:
-    """The logarithm of the density of each target, (m,)."""
+def densities(found: tuple[Array, Array, Array], targets: Array, widening: float = WIDENED) -> Array:
+    """The logarithm of the density of each target, (m,); ``found`` has log weights, means and deviations."""
     log_weights, mean, std = found
     std = np.maximum(widening * std, 1e-9)
     logs = log_weights[:, None] - 0.5 * ((targets - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
     return np.maximum(logsumexp(logs, axis=0), LEAST_DENSITY)
 
 
-def crps(found: Components, targets: Array, widening: float = WIDENED) -> float:
+def crps(found: tuple[Array, Array, Array], targets: Array, widening: float = WIDENED) -> float:
     """∫ (F(x) - 1[t ≤ x])² dx, the mean over the targets; F is the distribution of the mixture."""
-    weights, scores = np.exp(found.log_weights), []
-    for mean, std, target in zip(found.mean.T, np.maximum(widening * found.std, 1e-9).T, targets, strict=True):
+    log_weights, means, stds = found
+    weights, scores = np.exp(log_weights), []
+    for mean, std, target in zip(means.T, np.maximum(widening * stds, 1e-9).T, targets, strict=True):
         grid = np.unique(np.concatenate(((mean[:, None] + std[:, None] * GRID).ravel(), [target])))
         middle, step = 0.5 * (grid[1:] + grid[:-1]), np.diff(grid)
         below = weights @ ndtr((middle - mean[:, None]) / std[:, None])

@@ -4,7 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazybo.gp import Column, GrowingCholesky, LazyGP, Matern52, Priors
+    from lazybo.gp import Column, Priors
+    from lazybo.gp.cholesky import GrowingCholesky
+    from lazybo.gp.kernels import Matern52
+    from lazybo.gp.lazy_gp import LazyGP
     from lazybo.report import importances, ranges, recommend, write_report
     from lazybo.run import Limits, RunFailed, kfold, optimize
     from lazybo.search import Optimizer, Prediction, Recommendation, Suggestion
@@ -21,12 +24,12 @@ _MODULES = {
     "Condition": "lazybo.space",
     "Described": "lazybo.space",
     "Graph": "lazybo.space",
-    "GrowingCholesky": "lazybo.gp",
-    "LazyGP": "lazybo.gp",
+    "GrowingCholesky": "lazybo.gp.cholesky",
+    "LazyGP": "lazybo.gp.lazy_gp",
     "LazyPruner": "lazybo.study",
     "LazySampler": "lazybo.study",
     "Limits": "lazybo.run",
-    "Matern52": "lazybo.gp",
+    "Matern52": "lazybo.gp.kernels",
     "Mixture": "lazybo.space",
     "Optimizer": "lazybo.search",
     "Permutation": "lazybo.space",
@@ -86,7 +89,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'lazybo' has no attribute {name!r}")
-    if _MODULES[name] != "lazybo.gp":  # these need no Optuna
+    if not _MODULES[name].startswith("lazybo.gp"):  # these need no Optuna
         from lazybo.core import checks
 
         checks.check_optuna()

@@ -30,7 +30,7 @@ def found_on(
     """The maxima of log EI, or of another acquisition, with a pool of this many points."""
     joint = options.pop("joint", improvement(log_expected_improvement, float(gp.targets.min())))
     mixture, points = Posterior([gp]), space.points.spread(rng, pool)
-    surface = Surface(gp.kernel, [mixture], points, [mixture.components(points)], joint)
+    surface = Surface(gp.kernel, [mixture], points, joint)
     return find_maxima(surface, space, incumbents, taken, rng, **options)
 
 

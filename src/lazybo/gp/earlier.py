@@ -18,7 +18,7 @@ a Gaussian process. The prior mean is the average over these hypotheses, weighte
 that does not fit loses its weight; if the new task is like none of them, all do. The prior mean fades as n grows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -119,13 +119,18 @@ class Related:
 class EarlierTasks:
     """The processes of all earlier tasks, at least one. They are learned at first use and never change.
 
+    Each task is given as the fields of `Task`.
     ``unknown`` marks the numbers of points that the tasks say nothing about, (w,).
     """
 
     def __init__(
-        self, tasks: Sequence[Task], kernel: Kernel, priors: Priors | None = None, unknown: Mask | None = None
+        self,
+        tasks: Iterable[tuple[str, Array, Array]],
+        kernel: Kernel,
+        priors: Priors | None = None,
+        unknown: Mask | None = None,
     ) -> None:
-        self.tasks = tasks
+        self.tasks = [Task(*task) for task in tasks]
         self._start, self._priors = kernel, priors
         self._unknown = np.zeros(kernel.width, dtype=bool) if unknown is None else unknown
         self._last: tuple[Array | None, Array] = (None, np.zeros((0, 0)))

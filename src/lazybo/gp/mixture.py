@@ -69,9 +69,18 @@ class Components(NamedTuple):
         """The means of the mixture, (m,)."""
         return np.asarray(np.exp(self.log_weights) @ self.mean)
 
-    def quantiles(self, levels: Sequence[float]) -> Array:
-        """Quantiles of the mixture at the points, (q, m)."""
-        mean, std = self.mean, np.maximum(self.std, np.finfo(float).tiny)
+    def interval(self, levels: Sequence[float], widened: float) -> tuple[Array, ...]:
+        """The means of the mixture and its `quantiles`, each (m,)."""
+        return self.middle(), *self.quantiles(levels, widened)
+
+    def below(self, target: float, widened: float = 1.0) -> Array:
+        """The probabilities that the mixture, with deviations larger by a factor, is below a target, (m,)."""
+        std = np.maximum(widened * self.std, np.finfo(float).tiny)
+        return np.asarray(np.exp(self.log_weights) @ ndtr((target - self.mean) / std))
+
+    def quantiles(self, levels: Sequence[float], widened: float = 1.0) -> Array:
+        """Quantiles of the mixture at the points, with deviations larger by a factor, (q, m)."""
+        mean, std = self.mean, np.maximum(widened * self.std, np.finfo(float).tiny)
         if len(mean) == 1:
             return np.asarray(mean + ndtri(levels)[:, None] * std)
         low, high = (mean - REACH * std).min(axis=0), (mean + REACH * std).max(axis=0)

@@ -45,7 +45,6 @@ import numpy as np
 from scipy.special import erfcx, expit, log_ndtr, ndtr
 
 from lazybo.core import Array, checks
-from lazybo.gp import Components
 
 # Smaller σ are raised to this: expected improvement divides by σ.
 MIN_STD = 1e-12
@@ -240,24 +239,25 @@ def improvement(function: Function, best: float) -> Joint:
     return joint
 
 
-def averaged(joint: Joint, outputs: Sequence[Components]) -> Array:
+def averaged(joint: Joint, outputs: Sequence[tuple[Array, Array, Array]]) -> Array:
     """log Σ w exp(a): the logarithm of the mean of an acquisition, a logarithm itself, over all particles, (m,).
 
-    The particles of different outputs are independent, so the mean is over all combinations of them. Where these would
-    be too many, only the heaviest particles of each output count.
+    Each output has the logarithms of its particles' weights, (s,), and their means and deviations, (s, m). The
+    particles of different outputs are independent, so the mean is over all combinations of them. Where these would be
+    too many, only the heaviest particles of each output count.
     """
-    several = sum(len(each.log_weights) > 1 for each in outputs)
+    weights, means, stds = zip(*outputs, strict=True)
+    several = sum(len(each) > 1 for each in weights)
     most = int(COMBINATIONS ** (1.0 / max(several, 1)) + 1e-9)
-    kept = [np.argsort(-each.log_weights, kind="stable")[:most] for each in outputs]
+    kept = [np.argsort(-each, kind="stable")[:most] for each in weights]
     # One row of particles for each output, one column for each combination.
     places = np.unravel_index(np.arange(math.prod(map(len, kept))), [len(each) for each in kept])
     which = [rows[place] for rows, place in zip(kept, places, strict=True)]
-    mean = np.array([each.mean[rows] for each, rows in zip(outputs, which, strict=True)])
-    std = np.array([each.std[rows] for each, rows in zip(outputs, which, strict=True)])
+    mean, std = (np.array([each[rows] for each, rows in zip(part, which, strict=True)]) for part in (means, stds))
     values = joint(mean.reshape(len(outputs), -1), std.reshape(len(outputs), -1)).value.reshape(mean.shape[1:])
     if len(values) == 1:
         return np.asarray(values[0])
-    logs = np.add.reduce([each.log_weights[rows] for each, rows in zip(outputs, which, strict=True)])
+    logs = np.add.reduce([each[rows] for each, rows in zip(weights, which, strict=True)])
     return log_sum_exp(values + (logs - log_sum_exp(logs))[:, None])
 
 

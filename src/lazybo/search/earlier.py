@@ -24,7 +24,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import TrialState
 
 from lazybo.core import Array, Direction, checks
-from lazybo.gp import EarlierTasks, Kernel, Priors, Task, Warping
+from lazybo.gp import EarlierTasks, Kernel, Priors, Warping
 from lazybo.space import Cells, Space
 
 _logger = logging.getLogger("lazybo")
@@ -153,15 +153,15 @@ class Fitting:
     values: list[Array]
     unknown: NDArray[np.bool_]
 
-    def tasks(self, objective: int) -> list[Task]:
-        """The tasks of one objective; those whose values are all equal are left out."""
+    def tasks(self, objective: int) -> list[tuple[str, Array, Array]]:
+        """The name, points and targets of each task of one objective; those whose values are all equal are left out."""
         found = []
         for name, points, values in zip(self.names, self.points, self.values, strict=True):
             y = values[:, objective]
             targets = Warping.fit("warped", y)(y)
             if y.min() < y.max():
                 rows = thinned(y, min(MAX_STUDY_ROWS, max(MAX_ROWS // len(self.names), FEWEST)))
-                found.append(Task(name, points[rows], targets[rows]))
+                found.append((name, points[rows], targets[rows]))
             else:
                 say(f"the earlier study {name!r} is not used: all its values are equal")
         return found

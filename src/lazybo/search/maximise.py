@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import Array
-from lazybo.gp import Components, Kernel, Posterior
+from lazybo.gp import Kernel, Posterior
 from lazybo.search.acquisition import Joint, averaged
 from lazybo.search.records import Index
 from lazybo.space import FeasibleSet, Space
@@ -68,7 +68,7 @@ class Maximum:
 
 
 class Surface:
-    """A joint acquisition of some outputs as a function of the point. ``pool`` has what each predicts at ``points``.
+    """A joint acquisition of some outputs as a function of the point. The ``points`` are those of the pool.
 
     The search does not know how many models are behind it, nor how many particles each has. Distances between points
     are those of ``kernel``. A ``term`` of the point itself is added to the acquisition.
@@ -79,12 +79,11 @@ class Surface:
         kernel: Kernel,
         posteriors: Sequence[Posterior],
         points: Array,
-        pool: Sequence[Components],
         joint: Joint,
         term: Term | None = None,
     ) -> None:
         self.kernel, self.points = kernel, points
-        self._posteriors, self._pool, self._joint, self._term = posteriors, pool, joint, term
+        self._posteriors, self._joint, self._term = posteriors, joint, term
 
     @property
     def ranges(self) -> Array:
@@ -94,7 +93,9 @@ class Surface:
 
     def over_pool(self) -> Array:
         """The acquisition at the points of the pool, averaged over the particles."""
-        return self._with_term(averaged(self._joint, self._pool), self.points)
+        return self._with_term(
+            averaged(self._joint, [each.over(self.points) for each in self._posteriors]), self.points
+        )
 
     def exact(self, u: Array) -> Array:
         """The acquisition at the rows of U, from the exact posteriors, averaged over the particles."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lazybo.core import Array, checks
-from lazybo.gp import EarlierTasks
+from lazybo.gp import EarlierTasks, Fitted
 from lazybo.search.acquisition import (
     Acquisition,
     ChebyshevImprovement,
@@ -26,7 +26,6 @@ from lazybo.search.acquisition import (
     per_cost,
     widened,
 )
-from lazybo.search.fitted import Fitted
 from lazybo.search.hypervolume import MOST_OBJECTIVES, HypervolumeImprovement, non_dominated
 from lazybo.search.maximise import BEST_CENTERS, Surface, Term
 from lazybo.search.output import Constraint, Cost, FailureLabels, Learning, Objective, Output
@@ -219,9 +218,7 @@ class Models:
             # The process has log cost in units of its warping, which is linear.
             joint = per_cost(joint, self.cost_weight * float(np.exp(-cost.warping.log_slope)))
             models = [*models, cost]
-        pool = [each.posterior.over(points) for each in models]
-        posteriors = [each.posterior for each in models]
-        return Surface(models[0].fitted.kernel, posteriors, points, pool, joint, term), rows
+        return Surface(models[0].fitted.kernel, [each.posterior for each in models], points, joint, term), rows
 
     def _promise(self, acquisition: Acquisition, rng: np.random.Generator) -> tuple[list[Current], Joint, Index]:
         """The acquisition of objectives and measured constraints, the models that it needs, and the best rows."""

@@ -31,10 +31,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from lazybo.core import Array, texts
-from lazybo.gp import Components, Posterior, Priors, Warping
+from lazybo.gp import Posterior, Priors, Warping
 from lazybo.search.acquisition import MIN_STD
 from lazybo.search.records import Index
 from lazybo.space import Space
@@ -135,7 +134,7 @@ class Predictor:
     def predictions(self, points: Array) -> list[Prediction]:
         """One prediction for each point, (m, d)."""
         blocks = (self.posterior.components(rows) for rows in self._blocks(points))
-        return [prediction for found in blocks for prediction in self._in_values(_widened(found))]
+        return [prediction for found in blocks for prediction in self._in_values(*found.interval(INTERVAL, WIDENED))]
 
     def recommendation(self, evaluations: Sequence[Evaluation]) -> Recommendation:
         """Of these evaluations the configuration with the best posterior mean.
@@ -180,7 +179,7 @@ class Predictor:
         noise = np.array([[process.noise] for process in self.posterior.processes])
         mean = parts.mean + real * (self.warping(self.sign * values) - parts.mean)
         std = np.sqrt(parts.std**2 + REAL_SHARE * noise * (1.0 - real))
-        return self._in_values(_widened(parts._replace(mean=mean, std=std)))
+        return self._in_values(*parts._replace(mean=mean, std=std).interval(INTERVAL, WIDENED))
 
     def _real(self, configurations: Sequence[Sequence[Evaluation]]) -> Array:
         """How much what was measured at each configuration counts beside the posterior mean, (m,)."""
@@ -189,20 +188,18 @@ class Predictor:
         repeats = np.array([len(repeated) for repeated in configurations])
         return repeats * REAL_SHARE / (1.0 - REAL_SHARE + repeats * REAL_SHARE)
 
-    def _in_values(self, found: Components) -> list[Prediction]:
-        """Predictions in the units of the objective."""
-        targets = (found.middle(), *found.quantiles(INTERVAL[:: int(self.sign)]))
+    def _in_values(self, middle: Array, *ends: Array) -> list[Prediction]:
+        """Predictions in the units of the objective, from targets and the ends of their intervals."""
         # Adding 0 makes 0 of -0.
-        value, low, high = (self.sign * self.warping.inverse(target) + 0.0 for target in targets)
+        value, low, high = (self.sign * self.warping.inverse(each) + 0.0 for each in (middle, *ends[:: int(self.sign)]))
         # An inverse rounds, so the ends of a narrow interval may be on the wrong side by a rounding.
         low, high = np.minimum(low, value), np.maximum(high, value)
         return list(map(Prediction, value.tolist(), low.tolist(), high.tolist()))
 
     def below(self, points: Array, target: float) -> Array:
         """The probabilities that the objective is below a ``target``, in units of the targets, (m,)."""
-        found = (_widened(self.posterior.components(rows)) for rows in self._blocks(points))
-        tiny, weights = np.finfo(float).tiny, self.posterior.weights
-        return np.concatenate([weights @ ndtr((target - each.mean) / np.maximum(each.std, tiny)) for each in found])
+        found = [self.posterior.components(rows).below(target, WIDENED) for rows in self._blocks(points)]
+        return np.concatenate(found)
 
     @staticmethod
     def widths() -> dict[str, Any]:
@@ -244,10 +241,6 @@ class Limit:
 
     posterior: Posterior
     threshold: float
-
-
-def _widened(found: Components) -> Components:
-    return found._replace(std=WIDENED * found.std)
 
 
 def by_configuration(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:

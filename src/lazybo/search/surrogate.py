@@ -14,17 +14,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lazybo.core import Array, checks, one_thread
+from lazybo.core import Array, one_thread
 from lazybo.gp import (
     EarlierTasks,
-    Kernel,
+    Fitted,
     Learner,
     Posterior,
     Priors,
     Process,
     Warping,
 )
-from lazybo.search.fitted import Fitted, usable
 from lazybo.search.output import Learning, Output
 from lazybo.search.records import Index
 from lazybo.search.results import State
@@ -144,7 +143,7 @@ class Surrogate:
         self._learner = Learner(self._priors, learning.lag, learning.particles)
         self._earlier_means: dict[bytes, Array] = {}
         self._pool_points: Array | None = None
-        self.fitted = self.prior = _first(Kernel.chosen(learning.kernel, space.points.columns), learning, self._priors)
+        self.fitted = self.prior = Fitted.start(learning.kernel, space.points.columns, learning.noise, self._priors)
         self._built: Posterior | None = None
         self._read: tuple[tuple[int, bool], Current] | None = None  # of which version of the records
 
@@ -385,10 +384,3 @@ def _measured(output: Output, targets: Array) -> Array:
     rows = output.measured
     measured[rows] = targets[rows]
     return measured
-
-
-def _first(chosen: Kernel, learning: Learning, priors: Priors) -> Fitted:
-    """The start: a kernel object as it was given, or a kernel chosen by name with the medians of the priors."""
-    median, median_noise = priors.start(chosen)
-    first = median if learning.kernel is None or isinstance(learning.kernel, str) else usable(chosen)
-    return Fitted(first, median_noise if learning.noise is None else checks.positive("noise", learning.noise))

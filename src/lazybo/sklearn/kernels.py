@@ -26,9 +26,10 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern, Product, Sum, WhiteKernel
 
+from lazybo import Matern52
 from lazybo.core import Array
 from lazybo.gp import Kernel as OwnKernel
-from lazybo.gp import Learner, Matern52, Priors
+from lazybo.gp import Learner, Priors
 
 K = TypeVar("K", bound=OwnKernel)
 # As in scikit-learn: called with (objective, initial θ, bounds), returns the best θ and its objective.

@@ -25,9 +25,10 @@ from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
+from lazybo import Matern52
 from lazybo.core import Array, Lag, checks, one_thread
 from lazybo.gp import Kernel as OwnKernel
-from lazybo.gp import Learner, Matern52, Posterior, Priors, Process, Targets
+from lazybo.gp import Learner, Posterior, Priors, Process, Targets
 from lazybo.sklearn.kernels import Data, Learning, Minimizer, Parameters, composed, log_likelihood, parse, validate
 
 # Regression data is noisier than objectives are, so the prior of the noise is wider than the optimiser's.

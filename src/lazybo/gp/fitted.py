@@ -1,13 +1,17 @@
 """What was learned about one output: immutable, so that saving, restoring and copying are one assignment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lazybo.core import checks
-from lazybo.gp import Kernel, Particle, Priors, Related, Warping
+from lazybo.gp.earlier import Related
+from lazybo.gp.kernels.base import Column, Kernel
+from lazybo.gp.mixture import Particle
+from lazybo.gp.priors import NOISY, Priors
+from lazybo.gp.targets import Warping
 
 # No study has more rows. A state that was edited may say so.
 MAX_COUNT = 2**53
@@ -43,6 +47,16 @@ class Fitted:
     others: tuple[Particle, ...] = ()
     misfit: float = 0.0
 
+    @classmethod
+    def start(
+        cls, kernel: str | Kernel | None, columns: Sequence[Column], noise: float | None, priors: Priors
+    ) -> "Fitted":
+        """What there is before learning: a kernel object as it was given, or one by name with the priors' medians."""
+        chosen = Kernel.chosen(kernel, columns)
+        median, median_noise = priors.start(chosen)
+        first = usable(kernel) if isinstance(kernel, Kernel) else median
+        return cls(first, median_noise if noise is None else checks.positive("noise", noise))
+
     @property
     def particles(self) -> list[Particle]:
         """All particles, the most probable one first."""
@@ -51,7 +65,7 @@ class Fitted:
     @property
     def is_noisy(self) -> bool:
         """Whether the model takes the values for noisy; not at the limit of values that are known to have no noise."""
-        return self.noise > Priors.NOISY * (1.0 + 1e-9)
+        return self.noise > NOISY * (1.0 + 1e-9)
 
     def unbuilt(self, **changes: Any) -> "Fitted":
         """The same with changes, for a process that is built again, in units of the current warping."""
