@@ -9,9 +9,9 @@ from optuna.distributions import FloatDistribution
 from scipy.stats import multivariate_normal
 
 from lazybo import Matern52, Priors, Space
-from lazybo.gp import EarlierTasks, Kernel, Learner, Process, Task
+from lazybo.gp import EarlierTasks, Kernel, Learner, Process
 from lazybo.gp import earlier as model_earlier
-from lazybo.gp.earlier import RESIDUALS
+from lazybo.gp.earlier import RESIDUALS, Task
 from lazybo.gp.fit import Data, learn_together
 from lazybo.gp.kernels import AdditiveMatern52
 from lazybo.gp.posterior import PriorMean
