@@ -196,9 +196,9 @@ class Scale:
     def level(self, x: Any) -> Any:
         """The level nearest to a coordinate."""
         if not self.log:
-            return np.round(x * (self.levels - 1))
+            return np.rint(x * (self.levels - 1))
         value = np.exp(self.origin + x * self.extent)
-        return np.clip(np.round((value - self.low) / self.step), 0, self.levels - 1)
+        return np.minimum(np.maximum(np.rint((value - self.low) / self.step), 0), self.levels - 1)
 
     def at(self, level: Any) -> Any:
         """The coordinates of levels."""
@@ -325,7 +325,8 @@ class NumberAxis(Axis):
         """The level nearest to a value, which may be outside the range."""
         whole = self.distribution
         if isinstance(whole, IntDistribution) and value == int(value):
-            level = round(Fraction(int(value) - whole.low, whole.step))
+            level = int(value) - whole.low
+            level = level if whole.step == 1 else round(Fraction(level, whole.step))
             return min(max(level, -int(LARGEST)), int(LARGEST))
         level = (value * self._half - self._low * self._half) / (self._step * self._half)
         return round(min(max(level, -LARGEST), LARGEST))

@@ -70,11 +70,12 @@ class Moves:
     def _tabled(self, x: Array) -> tuple[Rows, Rows, Array]:
         """The moves of the table: rows of X, the number of the point that changes, and what it becomes, each (m,)."""
         here = x[:, self._column]
-        value = np.tile(self._value, (len(x), 1))
+        value = np.empty(here.shape)
+        value[:] = self._value
         exists = ~np.isnan(here) & (value != here)
         for entries, scale in self._scales:
             level = scale.level(here[:, entries]) + self._step[entries]
             exists[:, entries] = (level >= 0) & (level < scale.levels)  # NaN compares as False
-            value[:, entries] = scale.at(np.clip(level, 0, scale.levels - 1))
+            value[:, entries] = scale.at(np.minimum(np.maximum(level, 0), scale.levels - 1))
         row, entry = np.nonzero(exists)
         return row, self._column[entry], value[row, entry]

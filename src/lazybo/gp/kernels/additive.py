@@ -66,7 +66,7 @@ class AdditiveMatern52(Kernel):
         odds = self.share / (1.0 - self.share)
         return np.log(np.append(self.length_scales, [self.output_scale, odds]))
 
-    @property
+    @cached_property
     def layout(self) -> list[Parameter]:
         """The kind of each entry of θ."""
         return [*self.joint.layout, Parameter("share")]

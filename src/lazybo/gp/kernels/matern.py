@@ -18,6 +18,7 @@ h       -2 ∂(σ² M)/∂(r²) = 5/3 σ² (1 + s) exp(-s)                     (
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -53,7 +54,7 @@ class Matern52(Kernel):
         """The length scales and the output scale, (d + 1,)."""
         return np.append(self.length_scales, self.output_scale)
 
-    @property
+    @cached_property
     def layout(self) -> list[Parameter]:
         """The kind of each entry of θ."""
         return [*(Parameter("length_scale", column) for column in self.columns), Parameter("output_scale")]
