@@ -172,9 +172,8 @@ class EarlierTasks:
         if u is self._last[0]:
             return self._last[1]
         z, weights = self._expansion
-        prepared = self.kernel.prepared(z)
         blocks = [u[start : start + BLOCK_POINTS] for start in range(0, len(u), BLOCK_POINTS)]
-        found = [weights @ self.kernel.between(self.kernel.features(block), prepared).T for block in blocks]
+        found = [weights @ self.kernel.between(self.kernel.features(block), z).T for block in blocks]
         means = np.hstack([*found, np.zeros((len(self), 0))])
         if len(u) >= CACHED_POINTS:
             self._last = u, means

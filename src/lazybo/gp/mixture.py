@@ -101,7 +101,7 @@ class Particles:
 
     def __init__(self, processes: Sequence[Process], built: int = 0) -> None:
         self.processes, self.built = processes, built
-        self._several = processes[0].kernel.several([each.kernel for each in processes])
+        self._kernels = [each.kernel for each in processes]
         self.diagonal = np.array([each.kernel.output_scale for each in processes])  # k(x, x) of each, (s,)
         self._solutions: dict[bytes, Array] = {}
 
@@ -154,10 +154,7 @@ class Particles:
 
     def between(self, c: Array, other: Array) -> Array:
         """k of each particle between points with these coordinates, (s, m, n)."""
-        if len(self.processes) > 1:
-            return self._several.between(c, other)
-        kernel = self.leading.kernel
-        return kernel.between(c / kernel.scales, other / kernel.scales)[None]
+        return self._kernels[0].several(self._kernels, c, other)
 
     def solved(self, points: Array) -> Array:
         """V at some points, (s, n, m)."""

@@ -113,7 +113,7 @@ class NearSum:
             far[self.rows] = 0.0
             self._far = k @ far, slope.by_points(far)
             z, weights = z[self.rows], weights[self.rows]
-        self.z, self.weights = kernel.prepared(z), weights
+        self.z, self.weights = z, weights
 
     def add_far(self, mean: Array, u: Array, center: Index) -> Array:
         """Add the terms that are far away to the sum of the near ones at the rows of U, (m,)."""
@@ -139,7 +139,7 @@ class NearField:
     def __init__(self, process: "Process", centers: Array) -> None:
         self._kernel = process.kernel
         self._prior = None if process.prior is None else NearMean(process.prior, centers)
-        self._sum = NearSum(process.kernel, process.features, process.alpha, centers, NEAR_ROWS, process.informative)
+        self._sum = NearSum(process.kernel, process.rows.c, process.alpha, centers, NEAR_ROWS, process.informative)
         self._inverse = process.inverse_among(self._sum.rows)
 
     def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:

@@ -97,7 +97,6 @@ class Process:
         self.rows = Rows(x, kernel.coordinates.of(x), np.zeros(0), np.zeros(0))
         self._right = RightHandSide(np.zeros(0))
         self._weights = Weights()
-        self._features = kernel.features(x)
 
     def copy(self) -> "Process":
         """An independent process with the same rows, in O(n / 256): see `GrowingCholesky.copy`."""
@@ -117,14 +116,6 @@ class Process:
     def X(self) -> Array:  # noqa: N802 - the name everyone gives it
         """Points, (n, d); a read-only view."""
         return read_only(self.rows.x)
-
-    @property
-    def features(self) -> Array:
-        """Z, the kernel's features of the points, (n, D)."""
-        done = len(self._features)
-        if done < len(self.rows.c):
-            self._features = np.concatenate((self._features, self.rows.c[done:] / self.kernel.scales))
-        return self._features
 
     @property
     def targets(self) -> Array:
@@ -158,10 +149,10 @@ class Process:
 
     def _extend(self, rows: Rows, right: RightHandSide) -> None:
         """Add the last of these rows, a few hundred at a time. If it fails, none are added."""
-        grown, z = self.copy(), rows.c / self.kernel.scales
-        for start in range(self.n, len(z), BLOCK_ROWS):
-            new = z[start : start + BLOCK_ROWS]
-            cross, block = self.kernel.between(z[:start], new), self.kernel.between(new, new)
+        grown, c = self.copy(), rows.c
+        for start in range(self.n, len(c), BLOCK_ROWS):
+            new = c[start : start + BLOCK_ROWS]
+            cross, block = self.kernel.between(c[:start], new), self.kernel.between(new, new)
             grown.grow(rows.first(start + len(new)), right, cross, block)
         grown.aim(right)
         self.__dict__.update(grown.__dict__)
@@ -182,7 +173,6 @@ class Process:
     def truncate(self, n: int) -> None:
         """Keep only the first ``n`` rows, in O(1) for the factor."""
         self.factor.truncate(n)
-        self._features = self._features[:n]
         self._weights.truncate(n)
         self.rows, self._right = self.rows.first(n), RightHandSide(self._right.targets[:n])
 
@@ -217,22 +207,22 @@ class Process:
         """The inverse of K between some rows in ascending order, (r, r), or all of them; O(r³)."""
         if rows is None:
             return self.factor.inverse()
-        z = self.features[rows]
-        k = self.kernel.between(z, z)
+        c = self.rows.c[rows]
+        k = self.kernel.between(c, c)
         k.reshape(-1)[:: len(k) + 1] += (self.noise + self.rows.known + self.factor.jitter)[rows]
         return inverted(k)
 
     def mean(self, u: ArrayLike) -> Array:
         """The posterior mean at the rows of U, (m,) or (m, q), in O(n m). No solves are needed."""
         points = self.kernel.check(u, "U")
-        k = self.kernel.between(self.features, self.kernel.features(points))
+        k = self.kernel.between(self.rows.c, self.kernel.features(points))
         return self.expected(k.T, self._weights.alpha(self.factor, self._right), points)
 
     def posterior(self, u: ArrayLike) -> Moments:
         """Mean and variance of the latent function at the rows of U."""
         points = self.kernel.check(u, "U")
         z = self.kernel.features(points)
-        v = self.factor.solve_lower(self.kernel.between(self.features, z))
+        v = self.factor.solve_lower(self.kernel.between(self.rows.c, z))
         return Moments(
             self.expected(v.T, self._weights.whitened(self.factor, self._right), points), _variance(self.kernel, z, v)
         )
@@ -245,7 +235,7 @@ class Process:
         """
         points = self.kernel.check(u, "U")
         z = self.kernel.features(points)
-        k, slope = self.kernel.with_slope(z, self.features)
+        k, slope = self.kernel.with_slope(z, self.rows.c)
         v = self.factor.solve_lower(k.T)
         beta = self.factor.solve_upper(v)
         by_mean = product(slope.by_points(self._weights.alpha(self.factor, self._right)), self._right.unit)
@@ -263,7 +253,7 @@ class Process:
         """Mean, (m,) or (m, q), and joint covariance, (m, m), of the latent function at the rows of U."""
         points = self.kernel.check(u, "U")
         z = self.kernel.features(points)
-        v = self.factor.solve_lower(self.kernel.between(self.features, z))
+        v = self.factor.solve_lower(self.kernel.between(self.rows.c, z))
         return self.expected(v.T, self._weights.whitened(self.factor, self._right), points), self.kernel.between(
             z, z
         ) - v.T @ v
@@ -275,7 +265,7 @@ class Process:
         k(U, U) - Vᵀ V + (Cᵀ V)ᵀ (Cᵀ C)⁻¹ (Cᵀ V), since the inverse of K without p is A_oo - A_op (A_pp)⁻¹ A_po.
         """
         z, rows = self.kernel.features(self.kernel.check(u, "U")), self._right.pending
-        k = self.kernel.between(self.features, z)
+        k = self.kernel.between(self.rows.c, z)
         k[rows] = 0.0
         columns = np.zeros((self.n, len(rows)))
         columns[rows, np.arange(len(rows))] = 1.0

@@ -206,7 +206,7 @@ def portable_model(
         **Predictor.widths(),
         "kernel": first.kernel.name,
         "columns": [
-            {"categories": c.categories, "conditional": c.conditional, "label": c.is_label, "size": c.size}
+            {"categories": c.categories, "conditional": c.conditional, "label": c.categories > 0, "size": c.size}
             for c in first.kernel.columns
         ],
         "x": encoded(first.X),

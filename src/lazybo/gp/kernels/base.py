@@ -5,8 +5,8 @@ symbol  meaning                                                       shape
 ======  ============================================================  ==========
 X, U    points: one row each, with the numbers of all columns         (n, w)
 d, w    columns, and the numbers in a row: more, if some have several scalar
-C       coordinates of X, one or more for each column                 (n, D)
-Z       features of X: coordinates in units of `ranges`               (n, D)
+C       features of X: coordinates, one or more for each column       (n, D)
+ℓ       length scales, one for each column                            (d,)
 k       covariance of two points                                      (m, n)
 θ       the kernel's parameters, each as a logarithm                  (p,)
 ======  ============================================================  ==========
@@ -16,18 +16,18 @@ The coordinates of a column:
 - numeric: the value itself;
 - a *block* of several numbers with one length scale: these numbers. They describe one thing, such as a graph, and only
   change together, so there are no derivatives by them;
-- categorical with c choices: a corner of a simplex with edge 1, so two different choices have distance 1;
-- categorical with more than `MAX_CORNERS` choices: a *label*. Its one coordinate is the choice, or -1 if inactive, and
-  is only compared. Distances are the same as in the simplex, but don't get slower with more choices;
-- conditional (may be inactive, NaN): one more coordinate, 0 if active and 1 if not. The other coordinates of an
-  inactive entry have a neutral value. Two inactive entries coincide; an inactive and an active one are at least as far
-  apart as any two active ones in [0, 1].
+- categorical: the choice, or -1 if inactive. It is only compared: two different choices have distance 1, as the corners
+  of a simplex, and an inactive one is as far from a choice as a point above the center of the simplex;
+- conditional numbers and blocks (may be inactive, NaN): one more coordinate, 0 if active and 1 if not. The other
+  coordinates of an inactive entry have a neutral value. Two inactive entries coincide; an inactive and an active one
+  are at least as far apart as any two active ones in [0, 1].
 
 So a kernel that is positive definite in Euclidean space is positive definite on these points.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias
@@ -45,10 +45,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 DEFAULT = "additive"
 # The coordinate of an inactive number: the middle of the unit interval, so that no active value is favoured.
 INACTIVE_VALUE = 0.5
-# The coordinate of an inactive label.
-INACTIVE_LABEL = -1.0
-# Columns with more choices than this are labels.
-MAX_CORNERS = 64
+# The coordinate of an inactive choice.
+INACTIVE_CHOICE = -1.0
 # The smallest length scale.
 MIN_LENGTH_SCALE = 1e-300
 
@@ -75,19 +73,9 @@ class Column:
             raise ValueError(f"categories must be 0 (numeric) or the number of choices, not {self.categories!r}")
 
     @property
-    def is_label(self) -> bool:
-        """Whether the choice itself is the coordinate."""
-        return self.categories > MAX_CORNERS
-
-    @property
     def width(self) -> int:
         """The number of coordinates."""
-        return (1 if self.is_label else self.categories or self.size) + self.conditional
-
-    @property
-    def is_corner(self) -> bool:
-        """Whether it is a corner of the simplex in every row."""
-        return 0 < self.categories <= MAX_CORNERS and not self.conditional
+        return 1 if self.categories else self.size + self.conditional
 
     @property
     def is_fixed(self) -> bool:
@@ -101,16 +89,6 @@ class Parameter:
 
     kind: Literal["length_scale", "output_scale", "share"]
     column: Column | None = None
-
-
-class Slope(Protocol):
-    """The derivatives of k between two sets of points; they reuse what was computed for k."""
-
-    def by_points(self, weights: Array) -> Array:
-        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, w); weights (m, n), or (n,) for all points.
-
-        Choices, blocks and inactive entries have derivative 0.
-        """
 
 
 class Pairs(Protocol):
@@ -132,17 +110,6 @@ class Pairs(Protocol):
         """
 
 
-class Several:
-    """Several kernels that differ only in θ, between the same points: the naive way."""
-
-    def __init__(self, kernels: Sequence["Kernel"]) -> None:
-        self.kernels, self.coordinates = kernels, kernels[0].coordinates
-
-    def between(self, c: Array, other: Array) -> Array:
-        """k of each kernel between the rows of two sets of coordinates, (s, m, n)."""
-        return np.array([each.between(c / each.scales, other / each.scales) for each in self.kernels])
-
-
 def upper(n: int) -> Mask:
     """Where a square matrix is above its diagonal, (n, n): the places of the pairs a < b, row by row."""
     places = np.arange(n)
@@ -154,13 +121,14 @@ class Coordinates:
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self.columns = columns
-        # The column that each coordinate belongs to, (D,); the columns that are labels, and those that are blocks of
-        # whole numbers in every row; whether coordinates are anything else than the numbers of points.
-        self.column = np.repeat(np.arange(len(columns)), [column.width for column in columns])
-        self.labels = [j for j, each in enumerate(columns) if each.is_label]
-        self.counted = [j for j, each in enumerate(columns) if each.unit and each.size > 1 and not each.conditional]
+        widths = [column.width for column in columns]
+        # The first coordinate of each column, (d,): for a numeric column it is the value. The column of each one, (D,).
+        self.first = np.cumsum([0, *widths])[:-1]
+        self._column = np.repeat(np.arange(len(columns)), widths)
+        self._counted = [each.unit > 0 and each.size > 1 and not each.conditional for each in columns]
+        self._compared = any(self._counted) or any(each.categories for each in columns)
+        # Whether coordinates are anything else than the numbers of points.
         self.coded = any(each.is_fixed or each.conditional or each.before for each in columns)
-        self._conditional = np.array([each.conditional for each in columns])
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """Validated points, (n, w): finite numbers, known choices, NaN only in conditional columns."""
@@ -189,91 +157,59 @@ class Coordinates:
         places = zip(self.start.tolist(), self.columns, strict=True)
         return np.hstack([_coordinates(x[:, j : j + column.size], column) for j, column in places])
 
-    def distances(self, z: Array, other: Array, ranges: Array, counted: Sequence[Array] | None = None) -> Array:
-        """Distances between the rows of two feature arrays, (m, n); ``ranges``, (d,), are needed for labels.
-
-        ``counted`` are the squared distances in the columns of that name, if they are known.
-        """
-        if not self.labels and not self.counted:
-            return cdist(z, other)
-        squares = cdist(z[:, self.euclidean], other[:, self.euclidean], "sqeuclidean")
-        for j in self.labels:
-            squares += self.label_squares(j, z, other) / ranges[j] / ranges[j]
-        for each in self.counted_squares(z, other, ranges) if counted is None else counted:
-            squares += each
-        return np.sqrt(squares, out=squares)
-
-    def counted_squares(self, z: Array, other: Array, ranges: Array) -> list[Array]:
-        """Squared distances between the rows of two feature arrays in each block of whole numbers, (m, n).
-
-        A matrix product of whole numbers is exact, so an entry does not depend on the others, and equal rows have
-        distance 0. It takes a fifth of the time of differences.
-        """
-        found = []
-        for j in self.counted:
-            span, scale = self.span(j), ranges[j] / self.columns[j].unit
-            a = np.rint(z[:, span] * scale)
-            b = a if other is z else np.rint(other[:, span] * scale)
-            squares = a @ b.T
-            squares *= -2.0
-            squares += np.vecdot(a, a)[:, None]
-            squares += np.vecdot(b, b)
-            squares /= scale * scale
-            found.append(squares)
-        return found
-
-    def span(self, j: int) -> slice:
-        """The coordinates of a column."""
-        return slice(self.first[j], self._last[j] + 1)
-
-    def distances_in(self, j: int, z: Array, other: Array, ranges: Array) -> Array:
-        """Distances between the rows of two feature arrays in one column, (m, n)."""
-        span = self.span(j)
-        if j not in self.labels:
-            return cdist(z[:, span], other[:, span])
-        squares = self.label_squares(j, z, other) / ranges[j] / ranges[j]
-        if self.columns[j].conditional:
-            flag = slice(self._last[j], span.stop)
-            squares += cdist(z[:, flag], other[:, flag], "sqeuclidean")
-        return np.sqrt(squares, out=squares)
-
     def apart(self, c: Array, other: Array) -> Array:
         """Distances between the rows of two sets of coordinates along each column, (d, m, n).
 
         They don't depend on θ, and an entry does not depend on the other points.
         """
         if not self.coded:
-            return np.abs(c.T[:, :, None] - other.T[:, None, :])
-        return np.array([*self.along_columns(c, other)])
+            apart: Array = np.subtract(c.T[:, :, None], other.T[:, None, :], order="C")
+            return np.abs(apart, out=apart)
+        return np.array([self.along(j, c, other) for j in range(len(self.columns))])
 
-    def along_columns(self, c: Array, other: Array) -> Iterator[Array]:
-        """The same for one column after the other, each (m, n)."""
-        ones = np.ones(len(self.columns))
-        squares = dict(zip(self.counted, self.counted_squares(c, other, ones), strict=True))
+    def along(self, j: int, c: Array, other: Array) -> Array:
+        """The same along one column, (m, n)."""
+        column, span = self.columns[j], slice(self.first[j], self.first[j] + self.columns[j].width)
+        one, two = c[:, span], other[:, span]
+        if column.categories:
+            apart = (one != two[:, 0]).astype(float)
+            if column.conditional:
+                to_inactive = math.sqrt(1.0 + 0.5 * (1.0 - 1.0 / column.categories))
+                np.copyto(apart, to_inactive, where=(one == INACTIVE_CHOICE) != (two[:, 0] == INACTIVE_CHOICE))
+            return apart
+        if column.width == 1:
+            return np.abs(one - two[:, 0])
+        if not self._counted[j]:
+            return cdist(one, two)
+        # A matrix product of whole numbers is exact, so an entry does not depend on the others, and equal rows have
+        # distance 0. It takes a fifth of the time of differences.
+        one = np.rint(one / column.unit)
+        two = one if other is c else np.rint(two / column.unit)
+        squares = -2.0 * (one @ two.T)
+        squares += np.vecdot(one, one)[:, None]
+        squares += np.vecdot(two, two)
+        return column.unit * np.sqrt(squares)
+
+    def among(self, c: Array, pairs: Mask) -> Array:
+        """The same for some pairs of the same points, (d, P)."""
+        return np.array([self.along(j, c, c)[pairs] for j in range(len(self.columns))])
+
+    def distances(self, c: Array, other: Array, ranges: Array) -> Array:
+        """Distances between the rows of two sets of coordinates in units of ``ranges``, (d,): (m, n)."""
+        if not self._compared:
+            scales = ranges[self._column]
+            return cdist(c / scales, other / scales)
+        squares = np.zeros((len(c), len(other)))
+        for j, scale in enumerate(ranges):
+            squares += (self.along(j, c, other) / scale) ** 2
+        return np.sqrt(squares, out=squares)
+
+    def without_slope(self, c: Array) -> Mask:
+        """Which columns of points with these coordinates have derivative 0: choices, blocks, inactive ones, (n, d)."""
+        fixed = np.tile([column.is_fixed for column in self.columns], (len(c), 1))
         for j, column in enumerate(self.columns):
-            if j in squares:
-                yield np.sqrt(squares[j])
-            elif column.width > 1 or column.is_label:
-                yield self.distances_in(j, c, other, ones)
-            else:
-                yield np.abs(c[:, self.first[j], None] - other[:, self.first[j]])
-
-    def label_squares(self, j: int, z: Array, other: Array) -> Array:
-        """Squared distances of the labels in a column, (m, n), in units of its range and without its last coordinate.
-
-        Two corners of the simplex have distance 1, and a corner and its center √(½ (1 - 1/c)).
-        """
-        one, two = z[:, self.first[j], None], other[:, self.first[j]]
-        squares = (one != two).astype(float)
-        if self.columns[j].conditional:
-            to_center = 0.5 * (1.0 - 1.0 / self.columns[j].categories)
-            np.copyto(squares, to_center, where=(one == INACTIVE_LABEL) != (two == INACTIVE_LABEL))
-        return squares
-
-    def without_slope(self, z: Array) -> Mask:
-        """Which columns of the points with features Z have derivative 0: choices, blocks and inactive ones, (n, d)."""
-        fixed = np.tile([column.is_fixed for column in self.columns], (len(z), 1))
-        fixed[:, self._conditional] |= z[:, self._last[self._conditional]] != 0
+            if column.conditional and not column.is_fixed:
+                fixed[:, j] = c[:, self.first[j] + 1] != 0
         return fixed
 
     def by_number(self, by_column: Array) -> Array:
@@ -283,12 +219,6 @@ class Coordinates:
         derivatives = np.zeros((len(by_column), len(self.owner)))
         derivatives[:, self.start] = by_column
         return derivatives
-
-    def scales(self, ranges: Array) -> Array:
-        """What each coordinate is divided by, (D,): the range of its column, and 1 for labels."""
-        scales = ranges[self.column]
-        scales[self.first[self.labels]] = 1.0
-        return scales
 
     @cached_property
     def owner(self) -> Index:
@@ -302,25 +232,9 @@ class Coordinates:
         return np.searchsorted(self.owner, np.arange(len(self.columns))) + before
 
     @cached_property
-    def first(self) -> Index:
-        """The first coordinate of each column, (d,). For a numeric column it is the value."""
-        return np.searchsorted(self.column, np.arange(len(self.columns)))
-
-    @cached_property
-    def _last(self) -> Index:
-        """The last coordinate of each column, (d,). For a conditional column it is 0 if active."""
-        return np.searchsorted(self.column, np.arange(len(self.columns)), side="right") - 1
-
-    @cached_property
-    def euclidean(self) -> Index:
-        """The coordinates that are neither labels nor in blocks of whole numbers."""
-        counted = np.flatnonzero(np.isin(self.column, self.counted))
-        return np.setdiff1d(np.arange(len(self.column)), [*self.first[self.labels], *counted])
-
-    @cached_property
     def _needed(self) -> Mask:
         """Which numbers of a point must not be NaN, (w,)."""
-        needed = ~self._conditional[self.owner]
+        needed = ~np.array([each.conditional for each in self.columns])[self.owner]
         needed[np.arange(len(needed)) < self.start[self.owner]] = False  # not seen
         return needed
 
@@ -333,24 +247,12 @@ def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
 
 def _coordinates(values: Array, column: Column) -> Array:
     """The coordinates of one column with the numbers ``values``, (n, size): (n, width)."""
-    if not column.conditional and not column.categories:
+    if column.categories:
+        return np.where(np.isnan(values), INACTIVE_CHOICE, values)
+    if not column.conditional:
         return values
-    inactive = np.isnan(values[:, 0])
-    coordinates = np.zeros((len(values), column.width))
-    if column.is_label:
-        coordinates[:, 0] = np.where(inactive, INACTIVE_LABEL, values[:, 0])
-    elif column.is_corner:
-        coordinates[np.arange(len(values)), values[:, 0].astype(np.intp)] = np.sqrt(0.5)
-    elif column.categories:
-        # The distance of two corners is √2 · √½ = 1; an inactive entry is at the center.
-        coordinates[:, : column.categories] = np.sqrt(0.5) / column.categories * inactive[:, None]
-        active = np.flatnonzero(~inactive)
-        coordinates[active, values[active, 0].astype(np.intp)] = np.sqrt(0.5)
-    else:
-        coordinates[:, : column.size] = np.where(inactive[:, None], INACTIVE_VALUE, values)
-    if column.conditional:
-        coordinates[:, -1] = inactive
-    return coordinates
+    inactive = np.isnan(values[:, :1])
+    return np.hstack((np.where(inactive, INACTIVE_VALUE, values), inactive))
 
 
 class Kernel(ABC):
@@ -454,51 +356,77 @@ class Kernel(ABC):
         """Converts points to coordinates."""
         return coordinates_of(tuple(self.columns))
 
-    @cached_property
-    def scales(self) -> Array:
-        """What coordinates are divided by to become features, (D,)."""
-        return self.coordinates.scales(self.length_scales)
-
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """Validated points of this kernel, (n, w): finite numbers, known choices, NaN only in conditional columns."""
         return self.coordinates.check(x, name)
 
     def features(self, x: Array) -> Array:
-        """Z: the coordinates of validated points, in units of the length scales, (n, D)."""
-        z: Array = self.coordinates.of(x) / self.scales
-        return z
+        """C: the coordinates of validated points, (n, D)."""
+        return self.coordinates.of(x)
 
-    def diagonal(self, z: Array) -> Array:
+    def diagonal(self, c: Array) -> Array:
         """k of each point with itself, (n,)."""
-        return np.full(len(z), self.output_scale)
+        return np.full(len(c), self.output_scale)
 
-    def distances(self, z: Array, other: Array) -> Array:
-        """Distances between the rows of two feature arrays, (m, n), in units of the ranges."""
-        return self.coordinates.distances(z, other, self.length_scales)
-
-    def prepared(self, z: Array) -> Any:
-        """Features in the form that `between` and `with_slope` need for ``other``; saves time if it is used again."""
-        return z
+    def distances(self, c: Array, other: Array) -> Array:
+        """Distances between the rows of two sets of features, (m, n), in units of the length scales."""
+        return self.coordinates.distances(c, other, self.length_scales)
 
     @abstractmethod
-    def between(self, z: Array, other: Any) -> Array:
-        """k between the rows of two feature arrays, (m, n)."""
+    def between(self, c: Array, other: Array) -> Array:
+        """k between the rows of two sets of features, (m, n)."""
 
     @abstractmethod
-    def with_slope(self, z: Array, other: Any) -> tuple[Array, Slope]:
-        """k between the rows of two feature arrays, (m, n), and its derivatives."""
+    def with_slope(self, c: Array, other: Array) -> tuple[Array, "Slope"]:
+        """k between the rows of two sets of features, (m, n), and its derivatives."""
+
+    @staticmethod
+    def several(kernels: "Sequence[Any]", c: Array, other: Array) -> Array:
+        """k of several kernels of this class that differ only in θ, between the same features, (s, m, n)."""
+        return np.array([each.between(c, other) for each in kernels])
 
     @abstractmethod
     def pairs(self, x: Array) -> Pairs:
         """k between all pairs of validated points, for learning."""
 
-    # Kernels of this class that differ only in θ, between the same points.
-    several: ClassVar[type[Several]] = Several
-
     def __call__(self, x: ArrayLike, other: ArrayLike | None = None) -> Array:
         """k between the rows of two sets of points, (m, n); among the rows of ``x`` if there is no other."""
-        z = self.features(self.check(x))
-        return self.between(z, z if other is None else self.features(self.check(other)))
+        c = self.features(self.check(x))
+        return self.between(c, c if other is None else self.features(self.check(other)))
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """The derivatives of k between two sets of points U and X by the first one: ∂k/∂uⱼ = -(h + hⱼ) (uⱼ - xⱼ)/ℓⱼ².
+
+    ``joint`` is h, (m, n), of the points with these features. ``single`` is hⱼ (uⱼ - xⱼ), (d, m, n), if each column
+    counts by itself, too.
+    """
+
+    kernel: Kernel
+    c: Array
+    other: Array
+    joint: Array
+    single: Array | None = None
+
+    def by_points(self, weights: Array) -> Array:
+        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, w); weights (m, n), or (n,) for all points.
+
+        Choices, blocks and inactive entries have derivative 0.
+        """
+        coordinates, u, x = self.kernel.coordinates, self.c, self.other
+        if coordinates.coded:
+            u, x = u[:, coordinates.first], x[:, coordinates.first]
+        w = weights * self.joint
+        gradient = w @ x
+        gradient -= u * np.add.reduce(w, axis=1, keepdims=True)
+        if self.single is not None:
+            gradient -= np.vecdot(self.single, weights).T
+        gradient /= self.kernel.length_scales**2
+        if coordinates.coded:
+            gradient[coordinates.without_slope(self.c)] = 0.0
+            gradient = coordinates.by_number(gradient)
+        return gradient
 
 
 def as_kernel(kernel: object) -> Kernel:

@@ -5,8 +5,7 @@ symbol  meaning                                                       shape
 ======  ============================================================  ==========
 ℓ       length scales, one for each column                            (d,)
 σ²      output scale, k(x, x)                                         scalar
-Z       features: coordinates in units of ℓ                           (n, D)
-r       distance of two feature rows                                  (m, n)
+r       distance of two points in units of ℓ                          (m, n)
 s       √5 r                                                          (m, n)
 M       (1 + s + s²/3) exp(-s)   (paper, section 2.2)                 (m, n)
 h       -2 ∂(σ² M)/∂(r²) = 5/3 σ² (1 + s) exp(-s)                     (m, n)
@@ -24,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from lazybo.core import Array
-from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, upper
+from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, Slope, upper
 
 SQRT_5 = math.sqrt(5.0)
 # Beyond this distance the kernel is 0 in doubles, and infinity · 0 would be NaN.
@@ -64,23 +63,28 @@ class Matern52(Kernel):
         """The values for some θ, in the last axis."""
         return np.exp(theta)
 
-    def between(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
-        """k between the rows of two feature arrays, (m, n); ``counted`` as in `scaled_distance`."""
-        return self._value(z, other, counted)[0]
+    def between(self, c: Array, other: Array) -> Array:
+        """k between the rows of two sets of features, (m, n)."""
+        return self._value(c, other)[0]
 
-    def with_slope(self, z: Array, other: Array) -> tuple[Array, "MaternSlope"]:
-        """k between the rows of two feature arrays, (m, n), and its derivatives; both need the same exponentials."""
-        k, h = self._value(z, other)
+    def with_slope(self, c: Array, other: Array) -> tuple[Array, Slope]:
+        """k between the rows of two sets of features, (m, n), and its derivatives; both need the same exponentials."""
+        k, h = self._value(c, other)
         h *= 5.0 / 3.0
-        return k, MaternSlope(self, z, other, h)
+        return k, Slope(self, c, other, h)
 
     def pairs(self, x: Array) -> "MaternPairs":
         """k between all pairs of validated points, for learning."""
         return MaternPairs(self.coordinates, self.coordinates.of(x))
 
-    def _value(self, z: Array, other: Array, counted: Sequence[Array] | None = None) -> tuple[Array, Array]:
-        """k = g + σ² s²/3 exp(-s) and g = σ² (1 + s) exp(-s), each (m, n)."""
-        s = scaled_distance(self, z, other, counted)
+    def _value(self, c: Array, other: Array) -> tuple[Array, Array]:
+        """k = g + σ² s²/3 exp(-s) and g = σ² (1 + s) exp(-s), each (m, n).
+
+        Distances are those of differences: this is exact for near duplicates, unlike a matrix product.
+        """
+        s = self.distances(c, other)
+        s *= SQRT_5
+        np.minimum(s, MAX_DISTANCE, out=s)
         decay = np.negative(s)
         np.exp(decay, out=decay)
         decay *= self.output_scale
@@ -92,36 +96,13 @@ class Matern52(Kernel):
         return k, decay
 
 
-@dataclass(frozen=True, slots=True)
-class MaternSlope:
-    """The derivatives of k between two sets of points with features Z and O."""
-
-    kernel: Matern52
-    z: Array
-    other: Array
-    h: Array
-
-    def by_points(self, weights: Array) -> Array:
-        """∂/∂u of Σᵢ wᵢ k(u, xᵢ) for each point u of the first set, (m, w): ∂k/∂u = -h (u - x)/ℓ²."""
-        kernel = self.kernel
-        w = weights * self.h
-        pull = w @ self.other
-        pull -= self.z * np.add.reduce(w, axis=1, keepdims=True)
-        if not kernel.coordinates.coded:
-            pull /= kernel.length_scales
-            return pull
-        gradient = pull[:, kernel.coordinates.first] / kernel.length_scales
-        gradient[kernel.coordinates.without_slope(self.z)] = 0.0
-        return kernel.coordinates.by_number(gradient)
-
-
 class MaternPairs:
     """k between all pairs of points with coordinates C, see `Pairs`."""
 
     def __init__(self, coordinates: Coordinates, c: Array) -> None:
         self.upper = upper(len(c))
         # Squared distances along each column, (d, P).
-        self._squares = np.array([each[self.upper] for each in coordinates.along_columns(c, c)]) ** 2
+        self._squares = coordinates.among(c, self.upper) ** 2
 
     def covariance(self, values: Array) -> Array:
         """k of each pair, (s, P)."""
@@ -144,13 +125,3 @@ class MaternPairs:
         by_scales = (weights * self._g) @ self._squares.T / scales**2 * (10.0 / 3.0)
         by_output = 2.0 * np.vecdot(weights, self._k) + output * np.add.reduce(diagonal, axis=1)
         return np.column_stack((by_scales, by_output))
-
-
-def scaled_distance(kernel: Matern52, z: Array, other: Array, counted: Sequence[Array] | None = None) -> Array:
-    """s = √5 r, from differences of coordinates: this is exact for near duplicates, unlike a matrix product.
-
-    ``counted`` are the squared distances in blocks of whole numbers, if they are known.
-    """
-    s = kernel.coordinates.distances(z, other, kernel.length_scales, counted)
-    s *= SQRT_5
-    return np.minimum(s, MAX_DISTANCE, out=s)
