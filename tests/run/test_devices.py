@@ -1,9 +1,11 @@
 """Devices: every running evaluation owns an entry, whatever was killed before."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -112,6 +114,88 @@ def test_a_device_is_free_when_the_last_process_that_owns_it_is_dead() -> None:
         assert until_free(Devices(((first,), (second,)))).device == second
         os.kill(program, signal.SIGKILL)
         assert until_free(Devices(((first,),))).device == first
+
+
+@pytest.fixture
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the locks of this test, which is not there yet."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"lazybo-devices-{os.getuid()}"
+
+
+def test_a_device_keeps_its_owner_if_a_cleaner_removes_its_lock(locks: Path) -> None:
+    first, second = Devices((("0",),)), Devices((("0",), ("1",)))
+    with first.claim():
+        for _ in range(2):
+            shutil.rmtree(locks)
+            assert until_free(second).device == "1"
+    assert until_free(first).device == "0"
+
+
+CLEANER = """
+import fcntl, os, sys
+while True:
+    for name in os.listdir(sys.argv[1]):
+        try:
+            file = os.open(os.path.join(sys.argv[1], name), os.O_RDWR)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(os.path.join(sys.argv[1], name))
+        except OSError:
+            pass
+        os.close(file)
+"""
+
+
+def test_a_cleaner_that_removes_what_nobody_has_locked_gives_no_device_two_owners(locks: Path) -> None:
+    """It removes files between the moments in which they are opened and locked."""
+    devices, owners, most = Devices((("0",),)), 0, 0
+    count = threading.Lock()
+
+    def work() -> None:
+        nonlocal owners, most
+        for _ in range(150):
+            with devices.claim():
+                with count:
+                    owners += 1
+                    most = max(most, owners)
+                time.sleep(0)
+                with count:
+                    owners -= 1
+
+    locks.mkdir(mode=0o700)
+    with subprocess.Popen([sys.executable, "-c", CLEANER, str(locks)], stderr=subprocess.DEVNULL) as cleaner:
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE)
+        cleaner.kill()
+    assert not any(thread.is_alive() for thread in threads)
+    assert most == 1
+
+
+@pytest.mark.parametrize("kind", ["a link", "a folder that others can write", "a file"])
+def test_a_folder_of_locks_that_somebody_else_may_have_made_is_refused(kind: str, locks: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if kind == "a link":
+        locks.symlink_to(elsewhere)
+    elif kind == "a file":
+        locks.write_text("")
+    else:
+        locks.mkdir()
+        locks.chmod(0o777)
+    with pytest.raises(OSError, match="lazybo-devices"), Devices((("0",),)).claim():
+        pass
+    assert not [*elsewhere.iterdir()]
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(locks: Path, tmp_path: Path) -> None:
+    locks.mkdir(mode=0o700)
+    (locks / "0 0").symlink_to(tmp_path / "made elsewhere")
+    with pytest.raises(OSError, match="0 0"), Devices((("0",),)).claim():
+        pass
+    assert not (tmp_path / "made elsewhere").exists()
 
 
 # -------------------------------------------------------------------- optimize()

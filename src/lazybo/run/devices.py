@@ -11,12 +11,13 @@ its own environment (`claim`).
 """
 
 import os
+import stat
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,15 +157,10 @@ def _lock(names: Iterable[str]) -> tuple[int, ...] | None:
 
     Returns the open files, or None if another process holds one.
     """
-    import fcntl
-
-    folder = Path(tempfile.gettempdir()) / f"lazybo-devices-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    files: list[int] = []
+    folder, files = _private_folder(), list[int]()
     try:
         for name in names:
-            files.append(os.open(folder / quote(name, safe=" "), os.O_RDWR | os.O_CREAT, 0o600))
-            fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_file(folder / quote(name, safe=" "), files)
     except BlockingIOError:
         _close(files)
         return None
@@ -172,6 +168,68 @@ def _lock(names: Iterable[str]) -> tuple[int, ...] | None:
         _close(files)
         raise
     return tuple(files)
+
+
+def _private_folder() -> Path:
+    """The folder of this user's locks. Raises a PermissionError if somebody else could have put something into it."""
+    folder = Path(tempfile.gettempdir()) / f"lazybo-devices-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise PermissionError(
+            f"{folder} has the locks of devices, and must be a folder of this user that nobody else can write: remove "
+            "it while nothing uses a device"
+        )
+    return folder
+
+
+def _lock_file(path: Path, files: list[int]) -> None:
+    """Open a file, add it to the others, and lock it. Raises a BlockingIOError if another process holds it."""
+    import fcntl
+
+    while True:
+        try:
+            files.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+            is_new = True
+        except FileExistsError:
+            try:
+                files.append(os.open(path, os.O_RDWR | os.O_NOFOLLOW))
+            except FileNotFoundError:
+                continue
+            is_new = False
+        fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Cleaners of temporary files remove locks: this one before it was locked, or one that is still held.
+        if not _is_at(path, files[-1]):
+            os.close(files.pop())
+        elif is_new and _is_held_though_removed(path):
+            path.unlink()  # so that whoever comes next looks again
+            raise BlockingIOError
+        else:
+            return
+
+
+def _is_at(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _is_held_though_removed(path: Path) -> bool:
+    """Whether a process of this user holds a lock whose file is no longer in its folder (Linux only)."""
+    import fcntl
+
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # processes end, and others are not ours
+            if str(link.readlink()) == f"{path} (deleted)":
+                file = os.open(link, os.O_RDWR)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
+                finally:
+                    os.close(file)
+    return False
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""The tests; benchmarks use the spaces and servers that they make."""
