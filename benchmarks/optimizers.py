@@ -241,6 +241,7 @@ OPTIMIZERS: dict[str, Make] = {
     "catcma": peer("cmaes"),
     "hebo": peer("hebo"),
     "nevergrad": peer("nevergrad"),
+    "rustuna-tpe": peer("rustuna"),
     "smac": peer("smac"),
     "synetune": peer("synetune"),
     "vizier": peer("vizier"),

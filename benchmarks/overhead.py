@@ -1,11 +1,13 @@
 """Milliseconds of ask + tell with n observations, and memory: ``python -m benchmarks.overhead``.
 
-Each contestant runs in its own process and gets the same n random points of Levy's function. They alternate step by
-step. The median is the usual step. The mean is over consecutive steps, so many that our optimiser learns its kernel at
-least once on the way. Both are also given as a share of TPE's. A contestant whose step takes longer than --patience
-seconds is not measured with more observations. Memory is the peak of the process, libraries included. The last line is
-a whole run of ours. ``--record`` stores the numbers in results/overhead.csv for `benchmarks.report`. ``--cpu`` counts
-CPU time instead of time, for a machine that does other work.
+Each contestant runs in its own process and gets the same n random points of a problem. They alternate step by step.
+With 5 and 20 parameters it is Levy's function; with 7 the parameters are those of a neural network, three of them whole
+numbers, and with 13 those of gradient boosting, three of them choices. The median is the usual step. The mean is over
+consecutive steps, so many that our optimiser learns its kernel at least once on the way. Both are also given as a share
+of TPE's. A contestant whose step takes longer than --patience seconds is not measured with more observations. Memory is
+the peak of the process, libraries included. The last line is a whole run of ours. ``--record`` stores the numbers in
+results/overhead.csv for `benchmarks.report`. ``--cpu`` counts CPU time instead of time, for a machine that does other
+work.
 
 ``--choices 10 1000 3000`` measures instead the CPU time of a step with one choice among so many, and two floats, over
 40 evaluations.
@@ -22,16 +24,42 @@ from statistics import mean, median
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from benchmarks.optimizers import OPTIMIZERS, Peer, lazybo
-from benchmarks.problems import levy
+from benchmarks.problems import Params, Problem, levy
 from benchmarks.runner import append, play
+from lazybo import Space
 from lazybo.gp import Learner
 
 RESULTS = Path(__file__).parent / "results" / "overhead.csv"
 FIELDS = ("n", "parameters", "optimizer", "ms", "mean_ms", "steps", "peak_mb")
-SIZES = ((10, 5), (30, 5), (100, 5), (300, 5), (1000, 5), (1000, 20), (3000, 5), (10_000, 5))
+SIZES = (
+    *((n, dim) for n in (10, 30, 100, 300, 1000) for dim in (5, 7, 13)),
+    (1000, 20),
+    *((n, dim) for n in (3000, 10_000) for dim in (5, 7, 13)),
+)
+NETWORK: dict[str, BaseDistribution] = {
+    "batch_size": IntDistribution(16, 512, log=True),
+    "learning_rate": FloatDistribution(1e-4, 0.1, log=True),
+    "momentum": FloatDistribution(0.1, 0.99),
+    "weight_decay": FloatDistribution(1e-5, 0.1),
+    "num_layers": IntDistribution(1, 5),
+    "max_units": IntDistribution(64, 1024, log=True),
+    "max_dropout": FloatDistribution(0.0, 1.0),
+}
+BOOSTING: dict[str, BaseDistribution] = {
+    "booster": CategoricalDistribution(["gbtree", "gblinear", "dart"]),
+    "sample_type": CategoricalDistribution(["uniform", "weighted"]),
+    "normalize_type": CategoricalDistribution(["tree", "forest"]),
+    "rounds": IntDistribution(3, 2000, log=True),
+    "max_depth": IntDistribution(3, 13),
+    **{name: FloatDistribution(1e-4, 1000.0, log=True) for name in ("alpha", "lambda", "eta", "gamma")},
+    **{
+        name: FloatDistribution(0.1, 1.0)
+        for name in ("subsample", "colsample_bytree", "colsample_bylevel", "skip_drop")
+    },
+}
 # At least so many steps.
 STEPS = 21
 # Steps that are longer than this are measured only so many times.
@@ -46,11 +74,26 @@ def steps_from(n: int) -> int:
     return max(STEPS, next(k for k in range(1, sys.maxsize) if Learner().is_due(n, n + k)))
 
 
+def problem_with(dim: int) -> Problem:
+    """A problem with so many parameters."""
+    space = {len(each): each for each in (NETWORK, BOOSTING)}.get(dim)
+    if space is None:
+        return levy(dim)
+    points = Space(space).points
+
+    def objective(params: Params) -> float:
+        u = points.encode(params)
+        return float(np.sum((u - 0.3) ** 2) + u[0] * u[-1] + np.sin(5.0 * u[1]))
+
+    return Problem(f"mixed-{dim}d", "mixed", space, objective, 0.0, 1.0)
+
+
 def serve(name: str, n: int, dim: int, *, cpu: bool) -> None:
     """Serve a contestant with n observations: make a step for each line of input, print its seconds; then the peak."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    problem, rng = levy(dim), np.random.default_rng(n)
-    points = [{key: float(rng.uniform(-10, 10)) for key in problem.space} for _ in range(n)]
+    problem, rng = problem_with(dim), np.random.default_rng(n)
+    encoded = Space(problem.space).points
+    points = encoded.decode_all(encoded.sample(rng, n))
     contestant = OPTIMIZERS[name](problem.space, 0, steps_from(n) + 1)
     contestant.load(list(points), [problem.objective(params) for params in points])
     clock = contestant.seconds if cpu else time.perf_counter
@@ -145,12 +188,15 @@ def with_choices(name: str, count: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--optimizers", nargs="+", default=["lazybo", "optuna-tpe", "optuna-gp"], choices=OPTIMIZERS)
+    parser.add_argument(
+        "--optimizers", nargs="+", default=["lazybo", "optuna-tpe", "optuna-gp", "rustuna-tpe"], choices=OPTIMIZERS
+    )
     parser.add_argument("--least", type=int, default=0, help="leave out sizes below this")
     parser.add_argument("--most", type=int, default=10_000, help="leave out sizes above this")
     parser.add_argument(
         "--patience", type=float, default=2.0, help="stop measuring a contestant after a step of so many seconds"
     )
+    parser.add_argument("--parameters", type=int, nargs="+", help="only these numbers of parameters")
     parser.add_argument("--record", action="store_true", help="store the numbers")
     parser.add_argument("--cpu", action="store_true", help="CPU time instead of time")
     parser.add_argument("--choices", nargs="+", type=int, default=[], help="measure with so many choices")
@@ -169,7 +215,7 @@ def main() -> None:
         return
     print(f"{'n':>6} {'parameters':>10} {'optimizer':>16} {'median':>11} {'mean':>11} {'of TPE':>11} {'peak':>9}")
     for n, dim in SIZES:
-        if not options.least <= n <= options.most:
+        if not options.least <= n <= options.most or dim not in (options.parameters or (dim,)):
             continue
         rows = at_size(names, n, dim, cpu=options.cpu)
         tpe = next((row for row in rows if row["optimizer"] == "optuna-tpe"), None)
