@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import rustuna
 
@@ -12,30 +13,31 @@ class Tpe:
     def __init__(self, space: Sequence[Parameter], seed: int, _budget: int) -> None:
         self.space = dict(zip(names(space), space, strict=True))
         self.study = rustuna.create_study(sampler=rustuna.samplers.TPESampler(seed=seed))
-        self.pending: rustuna.Trial | None = None
+        self.pending: int | None = None
 
     def ask(self) -> Point:
-        self.pending = self.study.ask()
-        return [self._suggested(self.pending, name) for name in self.space]
-
-    def _suggested(self, trial: "rustuna.Trial", name: str) -> float:
-        kind, *rest = self.space[name]
-        if kind == "choice":
-            return trial.suggest_categorical(name, list(range(rest[0])))
-        low, high, log = rest
-        return (trial.suggest_float if kind == "float" else trial.suggest_int)(name, low, high, log=log)
+        trial = self.study.ask()
+        self.pending = trial.number
+        return [_suggested(trial, name, *parameter) for name, parameter in self.space.items()]
 
     def tell(self, points: list[Point], values: list[float]) -> None:
         """The pending trial gets its value; other points are trials that were completed elsewhere."""
         if self.pending is not None:
-            self.study.tell(self.pending.number, values[0])
+            self.study.tell(self.pending, values[0])
             self.pending = None
             return
         for point, value in zip(points, values, strict=True):
             self.study.enqueue_trial(dict(zip(self.space, point, strict=True)))
             self.ask()
-            self.study.tell(self.pending.number, value)
+            self.study.tell(self.pending, value)
             self.pending = None
+
+
+def _suggested(trial: rustuna.Trial, name: str, kind: str, *range_: Any) -> Any:
+    if kind == "choice":
+        return trial.suggest_categorical(name, list(range(*range_)))
+    low, high, log = range_
+    return (trial.suggest_float if kind == "float" else trial.suggest_int)(name, low, high, log=log)
 
 
 if __name__ == "__main__":
