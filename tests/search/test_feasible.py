@@ -230,6 +230,11 @@ def test_missing_parameters_are_completed_to_a_feasible_configuration() -> None:
         optimizer.planner.complete({"x0": 0.95, "x1": 0.5}, 0)
 
 
+def test_a_space_of_constants_is_completed() -> None:
+    space = Space({"a": [1], "b": (2, 2)}, feasible=lambda params: params["a"] < params["b"])
+    assert Optimizer(space).planner.complete({"a": 1}, 0) == {"a": 1, "b": 2}
+
+
 # -------------------------------------------------------------------- errors
 
 

@@ -260,7 +260,7 @@ class FeasibleSet:
         return self._space.points.from_uniform(np.minimum(corner + factor * (rng.random((m, d)) - corner), 1.0 - 1e-9))
 
     def _walk(self, points: Array, others: Array, rng: np.random.Generator, steps: int) -> Array:
-        for _ in range(steps):
+        for _ in range(steps if self._space.points.dim else 0):  # a space of constants has one point
             there = self._moved(points, others, rng)
             points = np.where(self.contains.fresh(there)[:, None], there, points)
         return points
