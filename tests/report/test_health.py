@@ -10,7 +10,7 @@ from optuna.trial import create_trial
 
 from lazybo import Space
 from lazybo.report import health
-from lazybo.report.facts import content_of
+from lazybo.report.facts import facts_of
 from lazybo.report.predictions import Noise, Quality
 from lazybo.report.records import Failures, reason_of
 from lazybo.study import TrialView
@@ -139,7 +139,7 @@ def test_equal_values_and_few_feasible_trials() -> None:
 
 
 def findings(study: optuna.Study) -> dict[str, str]:
-    return {each.check: each.level for each in content_of(study).findings}
+    return {each.check: each.level for each in facts_of(study).findings}
 
 
 def made(space: dict[str, optuna.distributions.BaseDistribution], value: object, n: int = 40) -> optuna.Study:
@@ -171,7 +171,7 @@ def test_a_parameter_that_matters_only_near_the_best_is_not_useless() -> None:
     def value(params: dict[str, float], _: object) -> float:
         return 20 * params["x"] ** 2 + params["y"] * math.exp(-((params["x"] / 0.3) ** 2))
 
-    content = content_of(made(space, value, 60))
+    content = facts_of(made(space, value, 60))
     assert content.model is not None
     assert content.model.importances[0]["y"] < 0.01
     good = content.model.good_ranges

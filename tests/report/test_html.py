@@ -12,7 +12,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState, create_trial
 
 import lazybo
-from lazybo.report.facts import content_of
+from lazybo.report.facts import facts_of
 from lazybo.report.html import number, page_of, write_report
 from lazybo.report.page_data import MOST_TRIALS, data_of
 from tests.report.studies import mixed_study, nasty_study, two_objectives
@@ -53,7 +53,7 @@ class Outline(HTMLParser):
 
 
 def outline(study: optuna.Study) -> Outline:
-    return Outline(page_of(content_of(study)))
+    return Outline(page_of(facts_of(study)))
 
 
 def test_a_report_has_all_sections_and_the_numbers_of_the_study(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_report_has_all_sections_and_the_numbers_of_the_study(tmp_path: Path) 
     assert number(study.best_value) in page.text
     assert "36 complete, 4 failed" in page.text
     assert "2 CUDA out of memory <0>" in page.text
-    model = content_of(study).model
+    model = facts_of(study).model
     assert model is not None
     for count, gain in model.gains.items():
         assert f"{number(gain, 2)} in the next {count}" in page.text
@@ -82,7 +82,7 @@ def test_why_the_recommended_trial_is_not_the_best_one() -> None:
         x = float(rng.random())
         value = (x - 0.3) ** 2 + 0.2 * float(rng.standard_normal())
         study.add_trial(create_trial(params={"x": x}, distributions=space, value=value))
-    content = content_of(study)
+    content = facts_of(study)
     assert content.model is not None
     assert content.model.advice is not None
     assert content.model.advice.differs
@@ -97,7 +97,7 @@ def test_several_objectives_have_a_front_and_no_recommendation() -> None:
     assert page.sections[:2] == ["health", "front"]
     assert "recommendation" not in page.sections
     assert f"Best trade-offs {len(study.best_trials)}" in page.text
-    assert data_of(content_of(study))["best"] == [trial.number for trial in study.best_trials]
+    assert data_of(facts_of(study))["best"] == [trial.number for trial in study.best_trials]
 
 
 @pytest.mark.parametrize("kind", ["empty", "failed", "running", "one", "no parameters", "single values", "infeasible"])
@@ -135,7 +135,7 @@ def test_a_report_says_what_is_missing(kind: str) -> None:
 
 
 def test_names_and_errors_are_text() -> None:
-    text = page_of(content_of(nasty_study()))
+    text = page_of(facts_of(nasty_study()))
     page = Outline(text)
     assert page.tags.count("script") == 2
     assert not {"img", "b"} & set(page.tags) - {"b"}
@@ -155,7 +155,7 @@ def test_a_page_refers_to_nothing_outside(tmp_path: Path) -> None:
 
 def test_large_studies_are_thinned() -> None:
     study = mixed_study(12)
-    content = content_of(study)
+    content = facts_of(study)
     (trial,) = [t for t in study.trials if t.number == 3]
     many = [
         optuna.trial.create_trial(value=float(i), params=trial.params, distributions=trial.distributions)
@@ -163,8 +163,8 @@ def test_large_studies_are_thinned() -> None:
     ]
     for i, each in enumerate(many):
         each.number = i
-    facts = replace(content.facts, view=replace(content.facts.view, frozen=many))
-    found = data_of(replace(content, facts=facts))["trials"]
+    content.view = replace(content.view, frozen=many)
+    found = data_of(content)["trials"]
     assert len(found["numbers"]) == len(many)
     drawn = [i for i, places in enumerate(found["places"]) if places is not None]
     assert len(drawn) == MOST_TRIALS

@@ -11,7 +11,7 @@ import optuna
 import pytest
 
 from lazybo import Optimizer, Prediction
-from lazybo.report.facts import content_of
+from lazybo.report.facts import facts_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import EXACT_ROWS
 from lazybo.space import Structured
@@ -37,7 +37,7 @@ def pages(tmp_path: Path) -> Iterator[Any]:
 
     def open_report(study: optuna.Study, most: int = EXACT_ROWS, **size: int) -> Page:
         path = tmp_path / f"{len(opened)}.html"
-        path.write_text(page_of(content_of(study, most=most)), encoding="utf-8")
+        path.write_text(page_of(facts_of(study, most=most)), encoding="utf-8")
         context = open_page(path, tmp_path, **size)
         opened.append(context)
         page = context.__enter__()

@@ -4,7 +4,6 @@ import base64
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from scipy.special import ndtr
 
 from lazybo import Optimizer
 from lazybo.report import html
-from lazybo.report.facts import Content, ModelFacts, content_of
+from lazybo.report.facts import Facts, ModelFacts, facts_of
 from lazybo.report.html import page_of
 from lazybo.report.page_data import (
     KERNELS,
@@ -115,7 +114,7 @@ def decoded(text: str, width: int | None = None) -> np.ndarray:
     return numbers if width is None else numbers.reshape(-1, width)
 
 
-def model_of_page(content: Content) -> ModelFacts:
+def model_of_page(content: Facts) -> ModelFacts:
     assert content.model is not None
     return content.model
 
@@ -130,7 +129,7 @@ def success_chance(optimizer: Optimizer, points: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=["conditional", "maximize", "constrained", "many"])
-def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Content]:
+def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Facts]:
     study = mixed_study(
         45,
         conditional=request.param == "conditional",
@@ -138,13 +137,13 @@ def found(request: pytest.FixtureRequest) -> tuple[optuna.Study, Content]:
         constrained=request.param == "constrained",
         many=request.param == "many",
     )
-    content = content_of(study)
+    content = facts_of(study)
     assert content.portable is not None
     assert len(content.portable["constraints"]) == (request.param == "constrained")
     return study, content
 
 
-def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.Study, Content]) -> None:
+def test_the_formulas_give_the_predictions_of_the_optimiser(found: tuple[optuna.Study, Facts]) -> None:
     model, facts = json.loads(as_json(found[1].portable)), model_of_page(found[1])
     optimizer = facts.optimizer
     space = optimizer.space
@@ -178,7 +177,7 @@ def chance(model: dict[str, Any], limit: dict[str, Any], points: np.ndarray) -> 
     return np.asarray(np.array(limit["weights"]) @ ndtr((limit["threshold"] - mean) / np.sqrt(variance)))
 
 
-def test_learning_first_changes_no_number(found: tuple[optuna.Study, Content]) -> None:
+def test_learning_first_changes_no_number(found: tuple[optuna.Study, Facts]) -> None:
     study, ours = found[0], model_of_page(found[1])
     params = {n: v for n, v in study.best_params.items() if n in ours.optimizer.space.distributions}
     fresh = StudyView.of(study).model().optimizer
@@ -189,7 +188,7 @@ def test_learning_first_changes_no_number(found: tuple[optuna.Study, Content]) -
 @pytest.mark.parametrize("many", [False, True])
 def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
     study = with_earlier(many=many)
-    content = content_of(study)
+    content = facts_of(study)
     model, portable = model_of_page(content), content.portable
     assert portable is not None
     (output,) = portable["objectives"]
@@ -206,7 +205,7 @@ def test_earlier_studies_are_a_prior_mean(many: bool) -> None:
 
 
 def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> None:
-    model = model_of_page(content_of(mixed_study(120, noise=0.1)))
+    model = model_of_page(facts_of(mixed_study(120, noise=0.1)))
     optimizer, predictors = model.optimizer, model.predictors
     process, space = predictors[0].posterior.leading, optimizer.space
     small = portable_model(optimizer, ["value"], predictors, most=50)
@@ -228,7 +227,7 @@ def test_of_many_rows_the_median_is_exact_and_the_interval_never_narrower() -> N
 
 
 def test_data_has_no_markup_and_no_nan() -> None:
-    data = data_of(content_of(mixed_study(20, conditional=True)))
+    data = data_of(facts_of(mixed_study(20, conditional=True)))
     text = as_json({**data, "evil": "</script><!--&", "nan": [math.nan, math.inf]})
     assert not set("<>&") & set(text)
     again = json.loads(text)
@@ -245,12 +244,13 @@ def test_the_script_computes_every_kernel_that_is_exported_and_refuses_others() 
 
 
 def test_a_kernel_that_the_page_does_not_know_is_not_exported() -> None:
-    content = content_of(mixed_study(20))
+    content = facts_of(mixed_study(20))
     leading = SimpleNamespace(kernel=SimpleNamespace(name="other"))
     other: Any = SimpleNamespace(posterior=SimpleNamespace(leading=leading))
     with pytest.raises(ValueError, match="the page cannot compute the kernel 'other', only matern52, additive"):
         portable_model(model_of_page(content).optimizer, ["value"], [other])
-    page = page_of(replace(content, portable=None, no_explorer="There are no sliders: the kernel is new."))
+    content._portable = "There are no sliders: the kernel is new."
+    page = page_of(content)
     assert "There are no sliders: the kernel is new." in page
     assert 'data-chart="parallel"' not in page, "its axes are those of the model"
     assert 'id="importances"' in page

@@ -13,7 +13,7 @@ from optuna.trial import TrialState, create_trial
 
 import lazybo
 from lazybo import LazySampler, Optimizer, Prediction, Recommendation, optimize
-from lazybo.report.facts import content_of
+from lazybo.report.facts import facts_of
 from lazybo.report.html import page_of
 from lazybo.report.predictions import Advice, advise
 from lazybo.study import StudyView, TrialView
@@ -88,7 +88,7 @@ def test_nobody_talks_about_luck_once_repeats_have_agreed() -> None:
         add(study, rugged(x), params={"x": x}, distributions={"x": FloatDistribution(0, 1)})
     assert advise(StudyView.of(study)).reason is None
     assert lazybo.recommend(study).number == study.best_trial.number
-    content = content_of(study)
+    content = facts_of(study)
     assert "luck" not in page_of(content)
     assert next(each.title for each in content.findings if each.check == "noise") == "No noise"
 

@@ -18,8 +18,7 @@ from typing import Any, TypeAlias
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from lazybo.core import checks
-from lazybo.programs import nearest
+from lazybo.core import checks, texts
 from lazybo.space import Belief, Condition, Space, Structured
 
 Params: TypeAlias = Mapping[str, Any]
@@ -44,8 +43,8 @@ KEYS = {"float": NUMBER_KEYS, "int": NUMBER_KEYS, "choice": ("type", "choices", 
 def tables_of(**flags: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The tables that a TOML file would contain for the flags ``float``, ``int`` and ``choice``."""
     tables: dict[str, dict[str, Any]] = {}
-    for kind, texts in flags.items():
-        for text in texts:
+    for kind, given in flags.items():
+        for text in given:
             name, is_given, rest = text.partition("=")
             name = name.strip()
             if not name or not is_given or not rest:
@@ -53,13 +52,10 @@ def tables_of(**flags: Iterable[str]) -> dict[str, dict[str, Any]]:
                 raise ValueError(f"--{kind} {text!r}: write --{kind} NAME={form}")
             if name in tables:
                 raise ValueError(f"--{kind} {text!r}: the parameter {name!r} was given twice")
-            tables[name] = _choices(rest) if kind == "choice" else _range(kind, text, rest)
+            # Choices are texts, taken literally. A choice with a comma is quoted as in a CSV file.
+            choices = {"type": kind, "choices": next(csv.reader([rest]))} if kind == "choice" else None
+            tables[name] = choices or _range(kind, text, rest)
     return tables
-
-
-def _choices(text: str) -> dict[str, Any]:
-    """Choices are texts, taken literally. A choice with a comma is quoted as in a CSV file."""
-    return {"type": "choice", "choices": next(csv.reader([text]))}
 
 
 def _range(kind: str, text: str, rest: str) -> dict[str, Any]:
@@ -107,40 +103,39 @@ def space_of(tables: Mapping[str, Any], require: Sequence[str] = (), beliefs: Se
     return Space(parameters, conditions=conditions, feasible=requirement_of(require, plain), beliefs=expected)
 
 
-def _beliefs(texts: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Belief]:
+def _beliefs(given: Sequence[str], parameters: Mapping[str, Any]) -> dict[str, Belief]:
     """The beliefs of the flags ``--belief``."""
     found: dict[str, Belief] = {}
-    for text in texts:
+    for text in given:
         name, _, rest = text.partition("=")
-        if name in found:
-            raise ValueError(f"--belief {text!r}: there is a belief about {name!r} already")
-        if name not in parameters:
-            form = "write NAME=AROUND+-DISTANCE, NAME=AROUNDxFACTOR or NAME=CHOICE:WEIGHT"
-            raise ValueError(f"--belief {text!r}: there is no parameter {name!r}{nearest(name, parameters)}; {form}")
         try:
+            if name in found:
+                raise ValueError(f"there is a belief about {name!r} already")
+            if name not in parameters:
+                form = "write NAME=AROUND+-DISTANCE, NAME=AROUNDxFACTOR or NAME=CHOICE:WEIGHT"
+                raise ValueError(f"there is no parameter {name!r}{texts.nearest(name, parameters)}; {form}")
             found[name] = Belief.parsed(rest, parameters[name])
         except ValueError as error:
             raise ValueError(f"--belief {text!r}: {error}") from None
     return found
 
 
-def requirement_of(texts: Sequence[str], names: Collection[str]) -> "Requirement | None":
+def requirement_of(given: Sequence[str], names: Collection[str]) -> "Requirement | None":
     """The expressions that every configuration must fulfil, all of them; None if there is none."""
-    return Requirement(texts, names) if texts else None
+    return Requirement(given, names) if given else None
 
 
 def examples(space: Space) -> dict[str, list[Any]]:
     """Example values of every parameter: all choices, both ends of a range, or the first value of a kind."""
-    return {name: _examples(each) for name, each in space.parameters.items()}
-
-
-def _examples(parameter: BaseDistribution | Structured) -> list[Any]:
-    if isinstance(parameter, Structured):
-        first = [d.to_external_repr(0.0) for d in parameter.stored("").values()]
-        return [parameter.read(first)]
-    if isinstance(parameter, CategoricalDistribution):
-        return list(parameter.choices)
-    return [parameter.low, parameter.high]  # type: ignore[attr-defined]
+    found: dict[str, list[Any]] = {}
+    for name, each in space.parameters.items():
+        if isinstance(each, Structured):
+            found[name] = [each.read([d.to_external_repr(0.0) for d in each.stored("").values()])]
+        elif isinstance(each, CategoricalDistribution):
+            found[name] = list(each.choices)
+        else:
+            found[name] = [each.low, each.high]  # type: ignore[attr-defined]
+    return found
 
 
 def _parameter(table: Any) -> BaseDistribution | Structured:
@@ -151,7 +146,7 @@ def _parameter(table: Any) -> BaseDistribution | Structured:
         raise ValueError(f"the type must be one of {sorted(KEYS)}, not {kind!r}")
     for key in table:
         if key not in KEYS[kind]:
-            raise ValueError(f"unknown key {key!r}{nearest(key, KEYS[kind])}; it has {', '.join(KEYS[kind])}")
+            raise ValueError(f"unknown key {key!r}{texts.nearest(key, KEYS[kind])}; it has {', '.join(KEYS[kind])}")
     if kind in Structured.kinds:
         return Structured.of_plain(
             {"kind": kind} | {key: value for key, value in table.items() if key not in ("type", "if")}
@@ -170,21 +165,10 @@ def _number(kind: str, table: Mapping[str, Any]) -> BaseDistribution:
             raise ValueError(f"{key} must be {wanted}, not {checks.shortened(value, 30)}")
     if not isinstance(log, bool):
         raise ValueError(f"log must be true or false, not {log!r}")
-    _check_range(low, high, log, step)
+    # Optuna checks the rest.
     if kind == "int":
-        return IntDistribution(low, high, log=log, step=step or 1)
+        return IntDistribution(low, high, log=log, step=1 if step is None else step)
     return FloatDistribution(float(low), float(high), log=log, step=step)
-
-
-def _check_range(low: float, high: float, log: bool, step: float | None) -> None:
-    if low > high:
-        raise ValueError(f"low ({low:g}) is greater than high ({high:g}); swap them")
-    if log and low <= 0:
-        raise ValueError(f"a logarithmic range begins above 0, not at {low:g}")
-    if step is not None and step <= 0:
-        raise ValueError(f"step must be positive, not {step:g}")
-    if log and step is not None:
-        raise ValueError("a range is logarithmic or has a step, not both")
 
 
 def _is_allowed(value: Any, *, whole: bool) -> bool:
@@ -223,8 +207,8 @@ class _Inactive(Exception):
 class Requirement:
     """Several expressions as a function of a configuration: true if all of them hold."""
 
-    def __init__(self, texts: Sequence[str], names: Collection[str]) -> None:
-        self.texts, names = tuple(texts), tuple(names)
+    def __init__(self, given: Sequence[str], names: Collection[str]) -> None:
+        self.texts, names = tuple(given), tuple(names)
         self._truths = [_parsed(text, names) for text in self.texts]
 
     def __call__(self, params: Params) -> bool:
@@ -266,7 +250,8 @@ class _Parser:
             parts = [self.truth(part, depth + 1) for part in node.values]
             return _joined(parts, decisive=isinstance(node.op, ast.Or))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return _negated(self.truth(node.operand, depth + 1))
+            part = self.truth(node.operand, depth + 1)
+            return lambda params: None if (known := part(params)) is None else not known
         if isinstance(node, ast.Compare):
             return self._comparison(node, depth)
         if isinstance(node, ast.Name):
@@ -275,21 +260,16 @@ class _Parser:
 
     def _comparison(self, node: ast.Compare, depth: int) -> Truth:
         values = [self.value(node.left, depth + 1)]
-        tests = []
         for test, right in zip(node.ops, node.comparators, strict=True):
-            if isinstance(test, ast.In | ast.NotIn):
-                values.append(_constant(self._members(right)))
-            else:
-                values.append(self.value(right, depth + 1))
             if type(test) not in COMPARISONS:
                 raise self._error(f"'is' cannot be used in it; {ALLOWED}")
-            tests.append(COMPARISONS[type(test)])
-        return _compared(values, tests)
-
-    def _members(self, node: ast.AST) -> tuple[Any, ...]:
-        if not isinstance(node, ast.Tuple | ast.List | ast.Set):
-            raise self._error(f"after 'in' write literal values such as ('x', 'y'), not {_shown(node)}")
-        return tuple(self._literal(element) for element in node.elts)
+            if not isinstance(test, ast.In | ast.NotIn):
+                values.append(self.value(right, depth + 1))
+            elif isinstance(right, ast.Tuple | ast.List | ast.Set):
+                values.append(_constant(tuple(map(self._literal, right.elts))))
+            else:
+                raise self._error(f"after 'in' write literal values such as ('x', 'y'), not {_shown(right)}")
+        return _compared(values, [COMPARISONS[type(test)] for test in node.ops])
 
     def _literal(self, node: ast.AST) -> Any:
         negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
@@ -318,20 +298,18 @@ class _Parser:
         raise self._error(f"{_shown(node)} cannot be used in it; {ALLOWED}")
 
     def _call(self, node: ast.Call, depth: int) -> Value:
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        name, count = node.func.id if isinstance(node.func, ast.Name) else "", len(node.args)
         if name not in FUNCTIONS or node.keywords:
             raise self._error(f"{_shown(node)} cannot be used in it; {ALLOWED}")
         function, least, most = FUNCTIONS[name]
-        if not least <= len(node.args) <= most:
-            raise self._error(
-                f"{name} takes {least if least == most else f'{least} or more'} numbers, not {len(node.args)}"
-            )
+        if not least <= count <= most:
+            raise self._error(f"{name} takes {least if least == most else f'{least} or more'} numbers, not {count}")
         return _applied(function, [self.value(part, depth + 1) for part in node.args])
 
     def _name(self, node: ast.Name) -> str:
         if node.id not in self._names:
             raise self._error(
-                f"there is no parameter {node.id!r}{nearest(node.id, self._names)}; numbers and choices are: "
+                f"there is no parameter {node.id!r}{texts.nearest(node.id, self._names)}; numbers and choices are: "
                 f"{', '.join(self._names) or 'none'}"
             )
         self.used.add(node.id)
@@ -393,14 +371,6 @@ def _compared(values: Sequence[Value], tests: Sequence[Callable[[Any, Any], bool
         except _Inactive:
             return None
         return all(test(left, right) for test, left, right in zip(tests, sides, sides[1:], strict=False))
-
-    return truth
-
-
-def _negated(part: Truth) -> Truth:
-    def truth(params: Params) -> bool | None:
-        known = part(params)
-        return None if known is None else not known
 
     return truth
 

@@ -23,7 +23,6 @@ import lazybo
 from lazybo.cli.console import exit_on_bad_input
 from lazybo.cli.parameters import tables_of
 from lazybo.core import checks, codec, texts
-from lazybo.programs import nearest
 from lazybo.run import Limits, RunPlan
 from lazybo.search import Options
 from lazybo.study import Store
@@ -88,7 +87,7 @@ def _choice(name: str, value: Any, known: Sequence[str]) -> Any:
     try:
         return checks.one_of(name, value, known)
     except ValueError as error:
-        raise ValueError(f"{error}{nearest(str(value), known)}") from None
+        raise ValueError(f"{error}{texts.nearest(str(value), known)}") from None
 
 
 def check_texts(name: str, value: Any, like: str = "'a + b <= 1'") -> list[str]:
@@ -380,7 +379,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     for key, value in settings.items():
         if key not in KEYS:
             newer = f"; lazybo {lazybo.__version__} does not know it, a newer one may"
-            raise ValueError(f"{path}: unknown key {key!r}{nearest(key, KEYS) or newer}")
+            raise ValueError(f"{path}: unknown key {key!r}{texts.nearest(key, KEYS) or newer}")
         kind = KEYS[key].kind
         if not isinstance(value, kind.in_file) or (isinstance(value, bool) and kind is not SWITCH):
             raise ValueError(f"{path}: {key} must be {kind.words}, not {value!r}")
@@ -427,7 +426,7 @@ class Place(NamedTuple):
         name = self.study_name or known[0]
         if name not in known:
             raise ValueError(
-                f"there is no study {name!r} in {self.name}{nearest(name, known)}; it has {', '.join(known)}"
+                f"there is no study {name!r} in {self.name}{texts.nearest(name, known)}; it has {', '.join(known)}"
             )
         return optuna.load_study(study_name=name, storage=self.storage)
 
@@ -471,8 +470,8 @@ def open_checked(storage: str) -> BaseStorage:
     database = scheme.partition("+")[0].replace("postgresql", "postgres").replace("postgres", "postgresql")
     if database not in SCHEMES:
         raise ValueError(
-            f"the storage {texts.without_password(storage)!r} begins with {scheme!r}{nearest(database, SCHEMES)}; "
-            f"give {EXAMPLES} (databases: {', '.join(SCHEMES)})"
+            f"the storage {texts.without_password(storage)!r} begins with {scheme!r}"
+            f"{texts.nearest(database, SCHEMES)}; give {EXAMPLES} (databases: {', '.join(SCHEMES)})"
         )
     if database == "sqlite" and place and not place.startswith("/") and "@" not in place:
         raise ValueError(f"the storage {storage!r} needs a third slash: give 'sqlite:///{place}', or {place!r} alone")

@@ -96,16 +96,10 @@ def _model_record(facts: Facts) -> Record:
     """What the model says, empty if there is none. A message says if what is kept with the study is damaged."""
     model = None if facts.several else facts.model
     if model is None:
-        if not facts.several and facts.no_model and facts.no_model.error is not None:
-            console.say(f"lazybo: there is no model: {facts.no_model.error}")
-        return {
-            "recommended": None,
-            "contenders": [],
-            "expected_gain": {},
-            "earlier": [],
-            "importances": {},
-            "ranges": None,
-        }
+        if not facts.several and facts.unreadable is not None:
+            console.say(f"lazybo: there is no model: {facts.unreadable}")
+        empty: Record = {"recommended": None, "contenders": [], "expected_gain": {}, "earlier": []}
+        return {**empty, "importances": {}, "ranges": None}
     names = ("number", "chance", "params", "value", "low", "high", "measured", "evaluations")
     return {
         "recommended": recommended_record(model.advice),
@@ -124,9 +118,7 @@ def best_record(facts: Facts) -> Record | None:
 
 def front_records(facts: Facts) -> list[Record]:
     """The trials that no other dominates, sorted by the first objective; empty if there is one objective."""
-    if not facts.several:
-        return []
-    return [trial_record(facts, trial) for trial in sorted(facts.view.front, key=lambda trial: trial.values)]
+    return [trial_record(facts, trial) for trial in facts.front] if facts.several else []
 
 
 def trial_record(facts: Facts, trial: TrialView) -> Record:
@@ -180,7 +172,7 @@ def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> Non
     else:
         console.line(facts.nothing_best if counts["complete"] else "no trial has completed", style="yellow")
     where = f"; output in {os.path.relpath(output)}" if output and output.exists() else ""
-    console.line(_counts(overview(facts)) + where)
+    console.line(facts.counts_shown + where)
     if interrupted:
         console.line("interrupted; run the same command again to resume", style="yellow")
     elif not counts["complete"] and counts["failed"]:
@@ -233,83 +225,63 @@ def print_overview(found: Sequence[Record]) -> None:
 
 def print_details(record: Record, facts: Facts) -> None:
     """Print one study."""
-    _print_progress(record)
+    _print_progress(record, facts)
     for found in facts.equal_values:
         console.line(found.text, style="yellow")
     if record["front"]:
         console.line()
         print_front(facts)
-    elif not record["best"] and record["trials"]["complete"]:
+    elif not record["best"] and facts.counts["complete"]:
         console.line(facts.nothing_best, style="yellow")
     if record["best"]:
         console.line()
         print_best(record["best"], record["importances"])
-        if record["recommended"] and record["recommended"]["reason"]:
-            _print_recommended(record["recommended"])
-        _print_outlook(record, facts)
-        _print_ranges(facts)
-    if record["earlier"]:
-        shares = _first(f"{each['name']!r} {texts.percent(each['share'])}" for each in record["earlier"])
+        _print_model(facts)
+    if record["earlier"] and facts.model is not None:
         none = max(0.0, 1.0 - sum(each["share"] for each in record["earlier"]))
-        console.line(f"like the earlier studies {shares}; like none of them {texts.percent(none)}", soft_wrap=True)
+        shares = f"like the earlier studies {facts.model.related_shown}; like none of them {texts.percent(none)}"
+        console.line(shares, soft_wrap=True)
     _print_list("failures", map(_failure_line, record["failures"]))
     _print_list("running", map(_running_line, record["running"]))
 
 
-def _print_progress(record: Record) -> None:
+def _print_progress(record: Record, facts: Facts) -> None:
     """Print how many trials there are, when and why the last run ended, and how many epochs were saved."""
-    console.line((record["study"], "bold"), f"  {record['direction']}  {_counts(record)}")
+    console.line((facts.name, "bold"), f"  {record['direction']}  {facts.counts_shown}")
     if record["last_activity"]:
         console.line(f"last activity {record['last_activity'].replace('T', ' ')}", style="dim")
     if record["stopped"]:
         console.line(f"the last run ended early: {Limits.described(record['stopped'])}", style="yellow")
     if record["devices"]:
-        shares = _first(f"{device}: {count}" for device, count in sorted(record["devices"].items()))
-        console.line(f"trials by device: {shares}", style="dim")
-    epochs = record["epochs"]
-    if epochs and epochs["stopped"]:
-        trained, in_full, trainings = (
-            epochs["trained"],
-            epochs["in_full"],
-            texts.counted(epochs["trainings"], "training"),
-        )
-        saved = f"{trained} of {texts.counted(in_full, 'epoch')} trained ({texts.percent(1 - trained / in_full)} saved)"
-        console.line(f"{saved}, {epochs['stopped']} of {trainings} stopped")
-
-
-def _print_ranges(facts: Facts) -> None:
-    """Print where each parameter is good, the most important ones first."""
-    found = None if facts.model is None else facts.model.good_ranges
-    if facts.model is None or not found:
-        return
-    console.line()
-    console.line(("good ranges ", "bold"), f"within {console.short(found.distance)} of the best")
-    cells: dict[str, list[console.Cell]] = {
-        name: [f"  {name}", (good, "green"), chance, (free, "green"), other]
-        for name, _, good, chance, free, other in found.rows()
-    }
-    rows = [cells[name] for name in facts.model.importances[0] if name in cells]
-    console.table(["  parameter", "others at their best", "", "others free", ""], rows, left=("  parameter",))
-
-
-def _print_outlook(record: Record, facts: Facts) -> None:
-    """Print which trials may be the best one, if that is open, and the expected gain of more trials."""
-    shares = facts.model.chances_shown(facts.view.front[0]) if facts.model else ""
-    if shares:
-        console.line(f"probability of being the best (ties count for both): {shares}", soft_wrap=True)
+        shares = [f"{device}: {count}" for device, count in sorted(record["devices"].items())]
+        more = f" and {len(shares) - MOST_SHOWN} more" if len(shares) > MOST_SHOWN else ""
+        console.line(f"trials by device: {', '.join(shares[:MOST_SHOWN])}{more}", style="dim")
+    if facts.epochs is not None and facts.epochs.stopped:
+        console.line(str(facts.epochs))
     if record["repeats"]:
         console.line(f"{texts.counted(record['repeats'], 'repeat')} in the final check")
-    if record["expected_gain"]:
-        counts = ", ".join(record["expected_gain"])
-        gains = ", ".join(f"{gain:.2g}" for gain in record["expected_gain"].values())
+
+
+def _print_model(facts: Facts) -> None:
+    """Print what the model recommends, which trials may be the best, what more trials gain, and good ranges."""
+    model = facts.model
+    if model is None:
+        return
+    if model.advice is not None and model.advice.differs:
+        _print_expected(model.advice)
+    if shares := model.chances_shown(facts.view.front[0]):
+        console.line(f"probability of being the best (ties count for both): {shares}", soft_wrap=True)
+    if model.gains:
+        counts, gains = ", ".join(map(str, model.gains)), ", ".join(f"{gain:.2g}" for gain in model.gains.values())
         console.line(f"expected gain of the next {counts} trials: {gains}", style="dim")
-
-
-def _first(texts: Iterable[str]) -> str:
-    """The first few of some texts, and how many more there are."""
-    listed = list(texts)
-    more = len(listed) - MOST_SHOWN
-    return ", ".join(listed[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    if found := model.good_ranges:
+        console.line()
+        console.line(("good ranges ", "bold"), f"within {console.short(found.distance)} of the best")
+        rows: list[list[console.Cell]] = [
+            [f"  {name}", (good, "green"), chance, (free, "green"), other]
+            for name, _, good, chance, free, other in found.rows()
+        ]
+        console.table(["  parameter", "others at their best", "", "others free", ""], rows, left=("  parameter",))
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
@@ -364,21 +336,22 @@ def print_advice(facts: Facts) -> None:
 def print_recommended(facts: Facts) -> None:
     """Print the recommended trial with all its parameters."""
     assert facts.advice is not None, "the caller has checked"
-    _print_recommended(recommended_record(facts.advice) or {})
+    _print_expected(facts.advice)
     _print_configuration(trial_record(facts, facts.advice.trial))
 
 
-def _print_recommended(record: Record) -> None:
+def _print_expected(advice: Advice) -> None:
     """Print what the model expects of the recommended trial, and why it is not the best one."""
-    value, low, high, measured = (console.short(record[name]) for name in ("value", "low", "high", "measured"))
-    mean = f", the mean of {record['evaluations']}" if record["evaluations"] > 1 else ""
+    found = advice.recommendation
+    value, low, high, measured = map(console.short, (found.value, found.low, found.high, found.measured))
+    mean = f", the mean of {found.evaluations}" if found.evaluations > 1 else ""
     console.line(
         ("recommended ", "bold"),
-        (f"trial {record['number']}", "bold green"),
+        (f"trial {found.number}", "bold green"),
         f": expected {value} (95 %: {low} to {high}), measured {measured}{mean}",
     )
-    if record["reason"]:
-        console.line(f"  {record['reason']}", style="yellow", soft_wrap=True)
+    if advice.reason:
+        console.line(f"  {advice.reason}", style="yellow", soft_wrap=True)
 
 
 def _print_params(stored: Mapping[str, Any], structures: Mapping[str, str], shares: Mapping[str, float]) -> None:
@@ -402,10 +375,3 @@ def _print_configuration(best: Record, importances: Mapping[str, float] | None =
         console.line(f"  {name} = {console.short(metric)}", style="dim")
     if best["command"]:
         console.line(f"  {shlex.join(best['command'])}", soft_wrap=True)
-
-
-def _counts(record: Record) -> str:
-    counts = [f"{count} {state}" for state, count in record["trials"].items() if count]
-    if record["constraints"] and record["trials"]["complete"]:
-        counts[0] += f" ({record['feasible']} feasible; only these count)"
-    return ", ".join(counts) or "no trials"

@@ -3,11 +3,12 @@
 A command is always a list of arguments and never passed to a shell, so a value is only ever text in its own argument.
 """
 
-import difflib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any
+
+from lazybo.core import texts
 
 # Placeholders of every trial besides its parameters: its number, its output folder, its checkpoint folder, the devices
 # that it owns and the position of their entry in --devices.
@@ -68,7 +69,7 @@ def check(command: Sequence[str], examples: Mapping[str, Sequence[Any]], *, all_
         raise ValueError(f"the parameter {taken[0]!r} has the name of a built-in placeholder; rename it")
     used = {name for word in command for name in names(word)}
     for name in sorted(used - set(examples) - set(RESERVED)):
-        hint = nearest(name, [*examples, *RESERVED])
+        hint = texts.nearest(name, [*examples, *RESERVED])
         raise ValueError(
             f"the placeholder {{{name}}} has no parameter{hint}; add one, or write {{{{{name}}}}} for the literal text"
         )
@@ -80,12 +81,6 @@ def check(command: Sequence[str], examples: Mapping[str, Sequence[Any]], *, all_
             )
     for word in command:
         _check_formats(word, examples)
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """A hint with the most similar known name, or an empty text."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _check_formats(word: str, examples: Mapping[str, Sequence[Any]]) -> None:

@@ -20,10 +20,11 @@ from optuna.study import Study
 
 import lazybo
 from lazybo.core import checks, codec, texts
-from lazybo.report.facts import Content, ModelFacts, content_of
+from lazybo.report.facts import Facts, ModelFacts, facts_of
 from lazybo.report.good_ranges import HEADINGS
 from lazybo.report.health import Finding
 from lazybo.report.page_data import as_json, data_of, name_of
+from lazybo.report.predictions import Quality
 from lazybo.report.records import Epochs, Failures
 from lazybo.search import Prediction, Recommendation
 from lazybo.study import TrialView
@@ -32,7 +33,7 @@ from lazybo.study import TrialView
 SCRIPTS = ("model.js", "charts.js", "explorer.js", "page.js")
 STYLE = "report.css"
 # Rows of tables.
-MOST_CONTENDERS, MOST_FAILURES, MOST_FRONT, MOST_NUMBERS = 5, 20, 50, 12
+MOST_FAILURES, MOST_FRONT, MOST_NUMBERS = 20, 50, 12
 REASON_LENGTH = 400
 # Parameters in parallel coordinates.
 MOST_AXES = 12
@@ -49,11 +50,11 @@ def write_report(study: Study, path: str | Path) -> Path:
     if not isinstance(study, Study):
         raise ValueError(f"study must be an Optuna study, not {checks.shortened(study)}")
     file = Path(path)
-    codec.write_whole(file, page_of(content_of(study)))
+    codec.write_whole(file, page_of(facts_of(study)))
     return file
 
 
-def page_of(content: Content) -> str:
+def page_of(facts: Facts) -> str:
     """The whole page."""
     script = "\n".join(_resource(name) for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{script}\n}})();'
@@ -70,18 +71,18 @@ def page_of(content: Content) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<title>{escaped(content.facts.name)} · lazybo report</title>
+<title>{escaped(facts.name)} · lazybo report</title>
 <style>
 {_resource(STYLE)}</style>
 </head>
 <body>
-{_header(content)}
+{_header(facts)}
 <main>
-{_sections(content)}
+{_sections(facts)}
 </main>
 <footer><p>Made by lazybo {escaped(lazybo.__version__)}. The predictions are computed in this page by the model of the \
 study; nothing is loaded from anywhere.</p></footer>
-<script type="application/json" id="data">{as_json(data_of(content))}</script>
+<script type="application/json" id="data">{as_json(data_of(facts))}</script>
 <script>{script}</script>
 </body>
 </html>
@@ -97,12 +98,10 @@ def escaped(text: object) -> str:
     return html.escape(name_of(text), quote=True)
 
 
-def _header(content: Content) -> str:
+def _header(facts: Facts) -> str:
     """The name of the study, and what it is in one line."""
-    facts = content.facts
     goals = ", ".join(f"{d} {escaped(n)}" for n, d in zip(facts.view.objectives, facts.view.directions, strict=True))
-    counts = ", ".join(f"{count} {state}" for state, count in facts.counts.items() if count) or "no trials"
-    parts = [goals, counts]
+    parts = [goals, facts.counts_shown]
     if facts.span is not None:
         first, last = facts.span
         parts.append(f"{first:%Y-%m-%d %H:%M} to {_end(first, last)} ({_duration(last - first)})")
@@ -110,27 +109,26 @@ def _header(content: Content) -> str:
     return f'<header>\n<p class="kind">lazybo report</p>\n<h1>{escaped(facts.name)}</h1>\n<p>{line}</p>\n</header>'
 
 
-def _sections(content: Content) -> str:
+def _sections(facts: Facts) -> str:
     """All sections that this study has."""
-    facts, model = content.facts, content.model
-    complete = bool(facts.view.complete)
+    model, complete = facts.model, bool(facts.view.complete)
     parts = [
-        _section("health", "Health", _health(content.findings), "Possible problems of this study, and what to do."),
-        _front(content) if facts.several and complete else "",
-        _recommendation(content, model) if not facts.several else "",
-        _history(content) if complete else "",
-        _explorer(content, model),
-        _importances(content, model) if model else "",
+        _section("health", "Health", _health(facts.findings), "Possible problems of this study, and what to do."),
+        _front(facts) if facts.several and complete else "",
+        _recommendation(facts) if not facts.several else "",
+        _history(facts) if complete else "",
+        _explorer(facts),
+        _importances(facts, model) if model else "",
         _ranges(model) if model else "",
-        _parallel(content, model) if model and content.portable and complete else "",
-        _curves(facts.epochs) if content.curves else "",
-        _quality(content),
+        _parallel(facts, model) if model and facts.portable and complete else "",
+        _curves(facts.epochs) if facts.curves else "",
+        _quality(model.quality) if model else "",
         _failures(facts.failures) if facts.failures else "",
     ]
     script = (
         "<noscript><p>The pictures and the sliders need JavaScript, which this browser does not run.</p></noscript>"
     )
-    return "\n".join([_tiles(content), script, *(part for part in parts if part)])
+    return "\n".join([_tiles(facts), script, *(part for part in parts if part)])
 
 
 def _section(key: str, title: str, body: str, lead: str = "") -> str:
@@ -145,18 +143,18 @@ def _missing(reason: str) -> str:
 # ------------------------------------------------------------------------- top
 
 
-def _tiles(content: Content) -> str:
+def _tiles(facts: Facts) -> str:
     """The most important numbers."""
     tiles = [
         f'<div class="tile"><p>{title}</p><p class="number">{value}</p><p class="note">{note}</p></div>'
-        for title, value, note in (*_best_tiles(content), *_gain_tiles(content.model))
+        for title, value, note in (*_best_tiles(facts), *_gain_tiles(facts.model))
     ]
     return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
 
 
-def _best_tiles(content: Content) -> Iterable[tuple[str, str, str]]:
-    best, model = content.facts.view.front, content.model
-    if content.facts.several:
+def _best_tiles(facts: Facts) -> Iterable[tuple[str, str, str]]:
+    best, model = facts.view.front, facts.model
+    if facts.several:
         yield "Best trade-offs", str(len(best)), f"{'trial' if len(best) == 1 else 'trials'} that no other dominates"
         return
     if not best:
@@ -206,9 +204,10 @@ def _sentence(text: str) -> str:
 # -------------------------------------------------------------- recommendation
 
 
-def _recommendation(content: Content, model: ModelFacts | None) -> str:
+def _recommendation(facts: Facts) -> str:
+    model = facts.model
     if model is None or model.advice is None:
-        reason = content.no_model or "No trial of the present space is feasible, so nothing is recommended."
+        reason = facts.no_model or "No trial of the present space is feasible, so nothing is recommended."
         return _section("recommendation", "What to use", _missing(reason))
     advice = model.advice
     ours, best, expected = advice.recommendation, advice.best, advice.expected
@@ -242,13 +241,6 @@ def _contenders(model: ModelFacts, best: TrialView) -> str:
     return f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>" if text else ""
 
 
-def _first(texts: Iterable[str]) -> str:
-    """The first few of some texts, and how many more there are."""
-    listed = list(texts)
-    more = len(listed) - MOST_CONTENDERS
-    return ", ".join(listed[:MOST_CONTENDERS]) + (f" and {more} more" if more > 0 else "")
-
-
 def _gains(model: ModelFacts) -> str:
     if not model.gains:
         return ""
@@ -268,14 +260,15 @@ def _charts(kind: str, objectives: Sequence[int]) -> str:
     return f'<div class="grid2">{charts}</div>' if len(objectives) > 1 else charts
 
 
-def _history(content: Content) -> str:
-    charts = _charts("course", range(len(content.facts.view.objectives)))
+def _history(facts: Facts) -> str:
+    charts = _charts("course", range(len(facts.view.objectives)))
     return _section("course", "History", charts, "The value of each trial by trial number.")
 
 
-def _explorer(content: Content, model: ModelFacts | None) -> str:
-    if model is None or content.portable is None:
-        return _section("model", "The model", _missing(content.no_explorer))
+def _explorer(facts: Facts) -> str:
+    model = facts.model
+    if model is None or facts.portable is None:
+        return _section("model", "The model", _missing(facts.no_explorer))
     lead = (
         "Move a slider: the prediction (median and 95 % interval, without the noise of a measurement) and the curves "
         "follow. Each curve shows the model along one parameter, with the others where their sliders are; dots are "
@@ -283,19 +276,16 @@ def _explorer(content: Content, model: ModelFacts | None) -> str:
     )
     if model.optimizer.space.kinds:
         lead += " A parameter with structure has a list of the values that were tried, the most promising first."
-    if content.portable["constraints"]:
+    if facts.portable["constraints"]:
         lead += " The dashed line is the probability that all constraints hold; infeasible trials are crosses."
-    body = f'<div id="explorer" class="explorer"></div>{_related(model)}{_subset(model, content.portable)}'
+    body = f'<div id="explorer" class="explorer"></div>{_related(model.related_shown)}{_subset(model, facts.portable)}'
     return _section("model", "The model", body, lead)
 
 
-def _related(model: ModelFacts) -> str:
-    if not model.related:
-        return ""
-    shown = _first(f"{escaped(each.name)} ({html.escape(texts.percent(each.share))})" for each in model.related)
-    return (
+def _related(shown: str) -> str:
+    return shown and (
         '\n<p class="fine">Earlier studies that the model has learned from, with the probability that this one is like '
-        f"them: {shown}.</p>"
+        f"them: {_sentence(shown)}.</p>"
     )
 
 
@@ -311,9 +301,9 @@ def _subset(model: ModelFacts, portable: Mapping[str, Any]) -> str:
     )
 
 
-def _importances(content: Content, model: ModelFacts) -> str:
+def _importances(facts: Facts, model: ModelFacts) -> str:
     lists = []
-    for objective, shares in zip(content.facts.view.objectives, model.importances, strict=True):
+    for objective, shares in zip(facts.view.objectives, model.importances, strict=True):
         largest = max(shares.values(), default=0.0) or 1.0
         bars = "".join(
             f'<li><span class="name">{escaped(name)}</span><span class="bar">'
@@ -321,7 +311,7 @@ def _importances(content: Content, model: ModelFacts) -> str:
             f"<span>{html.escape(texts.percent(share))}</span></li>"
             for name, share in shares.items()
         )
-        title = f"<h3>{escaped(objective)}</h3>" if content.facts.several else ""
+        title = f"<h3>{escaped(objective)}</h3>" if facts.several else ""
         lists.append(f'<div>{title}<ol class="bars">{bars}</ol></div>')
     lead = "The share of each parameter in the variation of the model over the space (Sobol's total effects)."
     return _section("importances", "Which parameters matter", "\n".join(lists), lead)
@@ -332,9 +322,7 @@ def _ranges(model: ModelFacts) -> str:
     found = model.good_ranges
     if found is None:
         return ""
-    order = [name for name in model.importances[0] if name in found]
-    rows = {row[0]: row for row in found.rows()}
-    cells = [[escaped(cell) for cell in rows[name]] for name in order]
+    cells = [[escaped(cell) for cell in row] for row in found.rows()]
     lead = (
         f"Where the model expects at most {number(found.distance, 2)} worse than the best "
         f"({number(found.best)}), with the other parameters as recommended, and with the others free. The probability "
@@ -343,10 +331,10 @@ def _ranges(model: ModelFacts) -> str:
     return _section("ranges", "Good ranges", _table([HEADINGS, *cells], "facts"), lead)
 
 
-def _parallel(content: Content, model: ModelFacts) -> str:
-    better = "largest" if content.facts.view.directions[0] == "maximize" else "smallest"
+def _parallel(facts: Facts, model: ModelFacts) -> str:
+    better = "largest" if facts.view.directions[0] == "maximize" else "smallest"
     lead = (
-        f"Each line is a trial; the strongest have the {better} {escaped(content.facts.view.objectives[0])}. "
+        f"Each line is a trial; the strongest have the {better} {escaped(facts.view.objectives[0])}. "
         "Click one to load it into the model above."
     )
     if len(model.optimizer.space.points.names) > MOST_AXES:
@@ -355,15 +343,14 @@ def _parallel(content: Content, model: ModelFacts) -> str:
     return _section("parallel", "Trials side by side", chart, lead)
 
 
-def _front(content: Content) -> str:
-    best = content.facts.view.front
-    trials = sorted(best, key=lambda trial: trial.values)[:MOST_FRONT]
+def _front(facts: Facts) -> str:
+    trials = facts.front[:MOST_FRONT]
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
     rows = [
-        ["trial", *map(escaped, content.facts.view.objectives), *map(escaped, names)],
-        *(_front_row(trial, names) for trial in trials),
+        ["trial", *map(escaped, facts.view.objectives), *map(escaped, names)],
+        *([str(t.number), *map(short, t.values), *(_param(t.params, name) for name in names)] for t in trials),
     ]
-    more = len(best) - len(trials)
+    more = len(facts.front) - len(trials)
     left = f"<p>The front has {texts.counted(more, 'more trial')}.</p>" if more else ""
     table = f'<details><summary>As a table</summary><div class="scroll">{_table(rows, "plain")}</div>{left}</details>'
     missing = "" if trials else _missing("No trial satisfies all constraints yet, so there is no front.")
@@ -371,24 +358,14 @@ def _front(content: Content) -> str:
     return _section("front", "The front", body, "Trials that no other trial dominates.")
 
 
-def _front_row(trial: TrialView, names: Sequence[str]) -> list[str]:
-    return [str(trial.number), *map(short, trial.values), *(_param(trial.params, name) for name in names)]
-
-
 def _curves(epochs: Epochs | None) -> str:
-    saved = ""
-    if epochs is not None and epochs.stopped:
-        share = 1 - epochs.trained / epochs.in_full
-        saved = (
-            f"<p>{epochs.stopped} of {texts.counted(epochs.trainings, 'training')} stopped early: {epochs.trained} of "
-            f"{texts.counted(epochs.in_full, 'epoch')} trained ({html.escape(texts.percent(share))} saved).</p>"
-        )
+    saved = f"<p>{html.escape(str(epochs))}.</p>" if epochs and epochs.stopped else ""
     lead = "The values that trials have reported, and forecasts for those that have not ended."
     return _section("curves", "Learning curves", f'<div class="chart" data-chart="curves"></div>{saved}', lead)
 
 
-def _quality(content: Content) -> str:
-    known = [j for j, quality in enumerate(content.quality) if quality is not None]
+def _quality(quality: Sequence[Quality | None]) -> str:
+    known = [j for j, each in enumerate(quality) if each is not None]
     lead = (
         "Each trial is predicted from all others, with the 95 % interval of a measurement. Near the diagonal the model "
         "is right."

@@ -38,11 +38,10 @@ from lazybo.gp import Posterior, Process
 from lazybo.report.records import counted_state
 from lazybo.search import Optimizer, Predictor
 from lazybo.space import Space
-from lazybo.study import TrialView
+from lazybo.study import StudyView, TrialView
 
 if TYPE_CHECKING:
-    from lazybo.report.facts import Content, Facts, ModelFacts
-    from lazybo.report.predictions import Advice
+    from lazybo.report.facts import Facts, ModelFacts
     from lazybo.report.records import LearningCurves
 
 # The kernels that page/model.js can compute.
@@ -54,6 +53,8 @@ SAMPLE = 256
 # Limits of what is drawn: trials in slices and parallel coordinates, learning curves, points of a curve.
 MOST_TRIALS, MOST_CURVES, MOST_STEPS = 2000, 300, 100
 NAME_LENGTH = 200
+# What is drawn of leave-one-out predictions.
+LEFT_OUT = ("measured", "expected", "low", "high")
 
 
 def as_json(thing: Any) -> str:
@@ -75,25 +76,37 @@ def name_of(text: object) -> str:
     return texts.shortened(texts.printable(texts.without_password(str(text))), NAME_LENGTH)
 
 
-def data_of(content: "Content") -> dict[str, Any]:
+def data_of(facts: "Facts") -> dict[str, Any]:
     """The numbers that the script draws, and the model."""
-    view, model = content.facts.view, content.model
-    places = _Places(model.optimizer.space, content.portable) if model and content.portable else None
-    shown = ("measured", "expected", "low", "high")
+    view, model = facts.view, facts.model
+    places = _Places(model.optimizer.space, facts.portable) if model and facts.portable else None
     return {
         "objectives": [
             {"name": name_of(name), "maximize": direction == "maximize"}
             for name, direction in zip(view.objectives, view.directions, strict=True)
         ],
-        "trials": _trials(content.facts, places),
+        "trials": _trials(view, places),
         "best": [trial.number for trial in view.front],
         "bestPlaces": places.of(view.front[0]) if places and view.front else None,
         **{state: [t.number for t in view.trials if counted_state(t) == state] for state in ("failed", "pruned")},
-        "recommended": model and model.advice and _recommended(model.advice, places),
-        "model": content.portable,
-        "order": [] if model is None else _by_importance(model),
-        "quality": [q and {name: getattr(q, name) for name in shown} for q in content.quality],
-        "curves": content.curves and _curves(content.curves),
+        "model": facts.portable,
+        **(_of_model(model, places) if model else {"recommended": None, "order": [], "quality": []}),
+        "curves": facts.curves and _curves(facts.curves),
+    }
+
+
+def _of_model(model: "ModelFacts", places: "_Places | None") -> dict[str, Any]:
+    """The recommended trial, the columns of the parameters by importance for any objective, and leave-one-out."""
+    advice, names = model.advice, model.optimizer.space.points.names
+    largest = {name: max(each[name] for each in model.importances) for name in names}
+    recommended = advice and {
+        **{name: getattr(advice.recommendation, name) for name in ("number", "value", "low", "high")},
+        "places": places and places.of(advice.trial),
+    }
+    return {
+        "recommended": recommended,
+        "order": sorted(range(len(names)), key=lambda column: -largest[names[column]]),
+        "quality": [q and {name: getattr(q, name) for name in LEFT_OUT} for q in model.quality],
     }
 
 
@@ -120,25 +133,24 @@ class _Places:
         ]
 
 
-def _trials(facts: "Facts", places: _Places | None) -> dict[str, Any]:
+def _trials(view: StudyView, places: _Places | None) -> dict[str, Any]:
     """The completed trials by number: values, which are feasible, and the places of those that are drawn."""
-    drawn = {trial.number for trial in _thinned(facts)}
-    found = [places.of(trial) if places and trial.number in drawn else None for trial in facts.view.complete]
+    drawn = {trial.number for trial in _thinned(view)}
+    found = [places.of(trial) if places and trial.number in drawn else None for trial in view.complete]
     return {
-        "numbers": [trial.number for trial in facts.view.complete],
-        "values": [[float(value) for value in trial.values] for trial in facts.view.complete],
-        "feasible": [trial.number in facts.view.feasible_numbers for trial in facts.view.complete],
+        "numbers": [trial.number for trial in view.complete],
+        "values": [[float(value) for value in trial.values] for trial in view.complete],
+        "feasible": [trial.number in view.feasible_numbers for trial in view.complete],
         "places": [each and [None if x is None else round(x, 6) for x in each] for each in found],
     }
 
 
-def _thinned(facts: "Facts") -> Sequence[TrialView]:
+def _thinned(view: StudyView) -> Sequence[TrialView]:
     """At most `MOST_TRIALS` trials: half of them the best ones by the first objective, the others spread."""
-    if len(facts.view.complete) <= MOST_TRIALS:
-        return facts.view.complete
-    sign = -1.0 if facts.view.maximizes else 1.0
-    order = sorted(facts.view.complete, key=lambda trial: sign * trial.values[0])
-    half = MOST_TRIALS // 2
+    if len(view.complete) <= MOST_TRIALS:
+        return view.complete
+    sign, half = -1.0 if view.maximizes else 1.0, MOST_TRIALS // 2
+    order = sorted(view.complete, key=lambda trial: sign * trial.values[0])
     return [*order[:half], *_spread(order[half:], half)]
 
 
@@ -147,12 +159,6 @@ def _spread(things: Sequence[Any], most: int) -> list[Any]:
     if len(things) <= most:
         return list(things)
     return [things[round(i * (len(things) - 1) / (most - 1))] for i in range(most)]
-
-
-def _recommended(advice: "Advice", places: _Places | None) -> dict[str, Any]:
-    ours = advice.recommendation
-    where = places and places.of(advice.trial)
-    return {"number": ours.number, "value": ours.value, "low": ours.low, "high": ours.high, "places": where}
 
 
 def _curves(found: "LearningCurves") -> dict[str, Any]:
@@ -174,13 +180,6 @@ def _curves(found: "LearningCurves") -> dict[str, Any]:
             for each in kept
         ],
     }
-
-
-def _by_importance(model: "ModelFacts") -> list[int]:
-    """The columns of the parameters, the most important one of any objective first."""
-    names = model.optimizer.space.points.names
-    largest = {name: max(each[name] for each in model.importances) for name in names}
-    return sorted(range(len(names)), key=lambda column: -largest[names[column]])
 
 
 # ---------------------------------------------------------------------------- the model

@@ -200,6 +200,14 @@ class Epochs:
     stopped: int
     trainings: int
 
+    def __str__(self) -> str:
+        """How many trainings were stopped, and the share of epochs that this saved; empty if none was."""
+        if not self.stopped:
+            return ""
+        stopped = f"{self.stopped} of {texts.counted(self.trainings, 'training')} stopped early"
+        saved = texts.percent(1 - self.trained / self.in_full)
+        return f"{stopped}: {self.trained} of {texts.counted(self.in_full, 'epoch')} trained ({saved} saved)"
+
 
 def epochs(trials: Sequence[TrialView]) -> Epochs | None:
     """The epochs of all trials that completed or were pruned or paused; None if none of them has reported."""
