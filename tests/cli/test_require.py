@@ -194,9 +194,9 @@ FLAGS = {
 
 def test_flags_and_the_file_are_a_conjunction(tmp_path: Any) -> None:
     path = tmp_path / "x.toml"
-    path.write_text('objective = "m:f"\nrequire = "a <= 0.5"\n')
+    path.write_text('objective = "json:dumps"\nrequire = "a <= 0.5"\n')
     plan = make_plan(settings_of([str(path)], {**FLAGS, "require": ["b <= 0.5", "a + b >= 0.2"]}))
-    required = plan.space.feasible
+    required = plan.run.space.feasible
     assert isinstance(required, Requirement)
     assert required.texts == ("a <= 0.5", "b <= 0.5", "a + b >= 0.2")
     assert [required({"a": a, "b": 0.1}) for a in (0.05, 0.3, 0.6)] == [False, True, False]

@@ -109,12 +109,13 @@ class LazySweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Study:
         """Run all trials, and write the best to the folder of the sweep."""
-        space = self._space(arguments)
-        self._check()
-        for params in space.examples():  # raises what Hydra says about a wrong name, or an option that a group lacks
-            self._context.config_loader.load_sweep_config(self._config, space.overrides(params))
         try:
+            space = self._space(arguments)
+            self._check()
+            for params in space.examples():  # Hydra says what is wrong with a name or an option
+                self._context.config_loader.load_sweep_config(self._config, space.overrides(params))
             study = self._optimize(space)
+            self._write_results(study)
         except (ValueError, TypeError) as error:  # what was given is wrong; Hydra prints its own exception in one line
             raise ConfigCompositionException(f"hydra/sweeper=lazybo: {error}") from None
         except lazybo.RunFailed as error:  # what the jobs raised was printed when they failed
@@ -122,7 +123,6 @@ class LazySweeper(Sweeper):
         except KeyboardInterrupt:
             _logger.info("interrupted; with hydra.sweeper.storage the same command continues")
             raise SystemExit(INTERRUPTED) from None
-        self._write_results(study)
         return study
 
     # ---------------------------------------------------------------- check
@@ -133,8 +133,8 @@ class LazySweeper(Sweeper):
         last = {each.key_or_group: each for each in overrides}  # the command line comes last, and wins
         swept = {name: each for name, each in last.items() if each.is_sweep_override()}
         if not swept:
-            raise ConfigCompositionException(
-                "hydra/sweeper=lazybo has nothing to sweep: give a parameter as 'lr=tag(log, interval(1e-5, 1))', "
+            raise ValueError(
+                "there is nothing to sweep: give a parameter as 'lr=tag(log, interval(1e-5, 1))', "
                 "'layers=range(1, 5)' or 'optimizer=choice(sgd, adam)'"
             )
         return _Space(
@@ -145,22 +145,20 @@ class LazySweeper(Sweeper):
 
     def _check(self) -> None:
         if self._n_jobs > 1 and type(self._launcher).__name__ in HERE:
-            raise ConfigCompositionException(
+            raise ValueError(
                 f"hydra.sweeper.n_jobs={self._n_jobs}, but the basic launcher runs one job at a time; use "
                 "hydra/launcher=joblib or hydra/launcher=submitit_local"
             )
         if self._n_jobs < 1:
-            raise ConfigCompositionException(f"hydra.sweeper.n_jobs must be at least 1, not {self._n_jobs}")
+            raise ValueError(f"hydra.sweeper.n_jobs must be at least 1, not {self._n_jobs}")
         there = next(each for each in (self._folder, *self._folder.absolute().parents) if each.exists())
         if not there.is_dir():
-            raise ConfigCompositionException(
-                f"hydra.sweep.dir={self._folder} cannot be a folder, since {there} is a file"
-            )
+            raise ValueError(f"hydra.sweep.dir={self._folder} cannot be a folder, since {there} is a file")
         try:
             with tempfile.TemporaryFile(dir=there) as file:
                 file.write(b"enough for what the sweep itself writes" * 100)
         except OSError as error:
-            raise ConfigCompositionException(f"hydra.sweep.dir={self._folder} cannot be written: {error}") from None
+            raise ValueError(f"hydra.sweep.dir={self._folder} cannot be written: {error}") from None
 
     # ------------------------------------------------------------------ run
 
@@ -258,7 +256,7 @@ class LazySweeper(Sweeper):
             self._folder.mkdir(parents=True, exist_ok=True)  # if the study had all its trials, no job has made it
             OmegaConf.save(OmegaConf.create(results), file)
         except OSError as error:
-            raise ConfigCompositionException(f"hydra/sweeper=lazybo cannot write its results: {error}") from None
+            raise ValueError(f"the results cannot be written: {error}") from None
 
 
 def _low_of(distribution: BaseDistribution) -> float:
@@ -268,14 +266,12 @@ def _low_of(distribution: BaseDistribution) -> float:
 def distribution_of(override: Override) -> BaseDistribution:
     """The distribution of a swept parameter."""
     try:
-        return _distribution(override)
+        return _distribution(override, override.value())
     except ValueError as error:
-        wrong = f"{override.input_line}: {error}"
-        raise ConfigCompositionException(f"hydra/sweeper=lazybo cannot use {wrong}") from None
+        raise ValueError(f"cannot use {override.input_line}: {error}") from None
 
 
-def _distribution(override: Override) -> BaseDistribution:
-    sweep, name = override.value(), override.key_or_group
+def _distribution(override: Override, sweep: Any) -> BaseDistribution:
     tags = set(getattr(sweep, "tags", ()))
     if tags - {"log"}:
         raise ValueError(f"there is no tag {min(tags - {'log'})!r}; use tag(log, ...) for a logarithmic scale")
@@ -288,15 +284,14 @@ def _distribution(override: Override) -> BaseDistribution:
         return FloatDistribution(float(sweep.start), float(sweep.end), log=log)
     if isinstance(sweep, RangeSweep):
         values = list(sweep.range())
-        step = sweep.step
-        if not values or step <= 0:
-            raise ConfigCompositionException(f"{name}: a range must go upwards and have at least one value")
+        if not values or sweep.step <= 0:
+            raise ValueError("a range must go upwards and have at least one value")
         if all(isinstance(each, int) for each in values):
-            return IntDistribution(values[0], values[-1], log=log, step=1 if log else int(step))
-        return FloatDistribution(values[0], values[-1], step=float(step))
+            return IntDistribution(values[0], values[-1], log=log, step=1 if log else int(sweep.step))
+        return FloatDistribution(values[0], values[-1], step=float(sweep.step))
     if isinstance(sweep, ChoiceSweep):
         return CategoricalDistribution(list(override.sweep_string_iterator()))
-    raise ConfigCompositionException(f"{name}: hydra/sweeper=lazybo takes interval, range and choice, not {sweep}")
+    raise ValueError(f"only interval, range and choice can be swept, not {sweep}")
 
 
 def _flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -194,7 +194,7 @@ def best(
         if not facts.view.front:
             console.fail(facts.nothing_best, console.FAILED)
         if facts.several:
-            console.print_json(summary.front_records(facts)) if as_json else summary.print_front(facts)
+            console.print_json(summary.best_and_front(facts)["front"]) if as_json else summary.print_front(facts)
             return
         trial = facts.advise().trial if recommended else facts.view.front[0]
         record = summary.trial_record(facts, trial)

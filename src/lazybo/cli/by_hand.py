@@ -26,12 +26,11 @@ from lazybo.cli.measurements import (
 )
 from lazybo.cli.parameters import space_in
 from lazybo.cli.plan import (
-    OPTIONS,
     definition_of,
-    goals_of,
     in_stored_order,
     keep_requirement,
     parse_constraints,
+    run_of,
     with_stored_requirement,
 )
 from lazybo.cli.settings import (
@@ -50,8 +49,8 @@ from lazybo.cli.settings import (
 )
 from lazybo.core import checks, codec
 from lazybo.report import facts_of
-from lazybo.run import ByHand, Goals, Measurement, RunPlan
-from lazybo.search import Optimizer, Options
+from lazybo.run import ByHand, Goals, Measurement
+from lazybo.search import Options
 from lazybo.space import Cells, Space
 from lazybo.study import Definition, StudyView, TrialView
 
@@ -224,16 +223,16 @@ def _open(storage: str, study: str | None) -> ByHand:
             "--int or --choice, or in a TOML file"
         )
     options, space = view.options()
-    return ByHand(found, options, with_stored_requirement(space, found), _stored_goals(found, options.cost))
+    return ByHand(found, options, with_stored_requirement(space, found), _stored_goals(found, options))
 
 
-def _stored_goals(study: Study, cost: str | None) -> Goals:
+def _stored_goals(study: Study, options: Options) -> Goals:
     """What a study optimises, as it is stored there."""
     view = StudyView.of(study)
     bounds = view.first_constraints(parse_constraints)
     names, directions = study.metric_names, view.directions
     goals = Goals.of(dict(zip(names, directions, strict=True)) if names else list(directions), bounds)
-    return replace(goals, cost=None if cost == checks.SECONDS else cost)
+    return replace(goals, cost=None if options.cost == checks.SECONDS else options.cost)
 
 
 def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -> ByHand:
@@ -256,21 +255,20 @@ def _open_or_create(storage: str, study: str | None, flags: Mapping[str, Any]) -
 
 def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     """Open a study with these settings, or make it. Everything is validated before anything is written."""
-    space = space_in(settings)
-    goals, place = goals_of(settings, is_program=False), settings["storage"]
-    given = {key: settings[key] for key in OPTIONS if key in settings}
-    earlier = definition_of(goals).earlier(given.pop("earlier", []), place, name or Definition.DEFAULT_NAME)
-    _, options = Options(seed=0, **given, earlier=earlier).joined(space)
-    optimizer = Optimizer.with_options(space, goals.directions, options)
-    initial = RunPlan.check_initial(settings.get("initial", []), space, optimizer)
+    place, default = settings["storage"], Definition.DEFAULT_NAME
+    run = run_of(_by_people, space_in(settings), settings, n_trials=1, storage=place, study_name=name or default)
+    goals, space, options = run.goals, run.space, run.options
     storage = open_checked(place)
     names = [found.study_name for found in storage.get_all_studies()]
-    name = name or (names[0] if len(names) == 1 else Definition.DEFAULT_NAME)
+    name = name or (names[0] if len(names) == 1 else default)
     if name in names:
         there = load_study(study_name=name, storage=storage)
         if (ordered := in_stored_order(settings, there)) is not None:
             return _create(ordered, name)
-        goals, options = _completed_goals(goals, settings, there), _completed_options(options, space, there)
+        options = _completed_options(options, space, there)
+        stored = _stored_goals(there, options)
+        given = goals if "direction" in settings or "directions" in settings else stored
+        goals = replace(given, bounds=goals.bounds or stored.bounds, cost=stored.cost)
         space = space if settings["require"] else with_stored_requirement(space, there)
     try:
         study, seed = definition_of(goals).open(storage, name, space, settings.get("seed"))
@@ -279,19 +277,14 @@ def _create(settings: Mapping[str, Any], name: str | None) -> ByHand:
     options = replace(options, seed=seed)
     StudyView.of(study).keep_options(options, space)
     keep_requirement(study, space.feasible)
-    by_hand = ByHand(
-        study, options, space, replace(goals, cost=None if options.cost == checks.SECONDS else options.cost)
-    )
-    by_hand.enqueue(initial)
+    by_hand = ByHand(study, options, space, goals)
+    by_hand.enqueue(run.initial)
     return by_hand
 
 
-def _completed_goals(goals: Goals, settings: Mapping[str, Any], study: Study) -> Goals:
-    """The goals, completed by those of an existing study."""
-    stored = _stored_goals(study, None)
-    if "direction" not in settings and "directions" not in settings:
-        goals = replace(goals, directions=stored.directions, names=stored.names)
-    return goals if settings.get("constraints") else replace(goals, bounds=stored.bounds)
+def _by_people(params: dict[str, Any]) -> float:
+    """The objective of experiments, which no function makes."""
+    raise NotImplementedError(params)
 
 
 def _completed_options(given: Options, space: Space, study: Study) -> Options:

@@ -207,17 +207,21 @@ class _Table:
                     f"{table} has two columns for {objective!r}, {' and '.join(found)}; remove one of them"
                 )
             lacking += [] if found else [name]
-        metrics = [bound.metric for bound in goals.bounds] + [goals.cost or "number"]
-        known = ["number", "variance", "state", *metrics, *names, *self._space.distributions]
-        similar = {_letters(name): name for name in reversed(known) if name not in columns}
-        for column in set(columns).difference(known):
-            if meant := similar.get(_letters(column)):
-                raise ValueError(f"{table} has the column {column!r}; rename it to {meant!r}")
+        self._check_spelling(columns, table)
         if lacking and (not self._correct or lacking == names):
             raise ValueError(
                 f"{table} has no column {' and no column '.join(map(repr, lacking))}, only "
                 f"{', '.join(columns)}; rename the one that has these values"
             )
+
+    def _check_spelling(self, columns: Collection[str], table: str) -> None:
+        metrics = [bound.metric for bound in self._goals.bounds] + [self._goals.cost or "number"]
+        names = [*metrics, *value_columns(self._goals), *self._space.distributions]
+        known = dict.fromkeys(["number", "variance", "state", *names])
+        similar = {_letters(name): name for name in reversed(known) if name not in columns}
+        for column in columns:
+            if column not in known and (meant := similar.get(_letters(column))):
+                raise ValueError(f"{table} has the column {column!r}; rename it to {meant!r}")
 
     def step(self, cells: Mapping[str, Any]) -> Step:
         """What a row changes."""

@@ -67,11 +67,10 @@ def make_plan(settings: Settings) -> Plan:
     executor = _executor(settings, is_program=command is not None)
     elsewhere = executor is not None and RunPlan.is_elsewhere(executor)
     parallel = settings.get("parallel") or (None if elsewhere or "devices" in settings else 1)
-    directions = objectives_of(settings, is_program=command is not None)
     program = None
     if command is not None:
         output = Path(settings.get("output") or default_output(storage, study)).expanduser().absolute()
-        program = _program(command, settings, directions, output, study)
+        program = _program(command, settings, output, study)
         program.check(
             examples(space),
             all_used=not settings.get("from_environment", False),
@@ -79,30 +78,40 @@ def make_plan(settings: Settings) -> Plan:
             several=(parallel or len(settings.get("devices", ())) or math.inf) > 1,
             here=not elsewhere,
         )
+    run = run_of(
+        program or _function(settings, elsewhere=elsewhere),
+        space,
+        settings,
+        n_trials=settings.get("trials"),
+        n_parallel=parallel,
+        executor=executor,
+        devices=settings.get("devices"),
+        storage=storage,
+        study_name=study,
+        limits=_limits(settings, is_program=program is not None),
+        max_steps=settings.get("steps"),
+        checkpoints=_checkpoints(settings, program),
+        pruner=_pruner(settings),
+    )
+    return Plan(settings, program, run, storage, study)
+
+
+def run_of(objective: Callable[..., Any], space: Space, settings: Settings, **more: Any) -> RunPlan:
+    """The run that settings describe. What is wrong with them is said in their names."""
     try:
-        run = RunPlan.of(
-            program or _function(settings, elsewhere=elsewhere),
+        return RunPlan.of(
+            objective,
             space,
-            n_trials=settings.get("trials"),
-            direction=directions,
+            direction=_direction(settings, is_program=isinstance(objective, Program)),
             constraints=parse_constraints(settings.get("constraints", [])) or None,
             sampler=LazySampler(**{name: settings[name] for name in OPTIONS if name in settings}),
             seed=settings.get("seed"),
-            n_parallel=parallel,
-            executor=executor,
-            devices=settings.get("devices"),
-            storage=storage,
-            study_name=study,
-            limits=_limits(settings, is_program=program is not None),
             initial=settings.get("initial", []),
-            max_steps=settings.get("steps"),
-            checkpoints=_checkpoints(settings, program),
-            pruner=_pruner(settings),
+            **more,
         )
     except ValueError as error:
         names = "|".join(map(re.escape, RENAMED))
         raise ValueError(re.sub(names, lambda found: RENAMED[found[0]], str(error))) from error
-    return Plan(settings, program, run, storage, study)
 
 
 def _command(settings: Settings) -> tuple[str, ...] | None:
@@ -127,23 +136,17 @@ def _command(settings: Settings) -> tuple[str, ...] | None:
     return None
 
 
-def _program(
-    command: tuple[str, ...],
-    settings: Settings,
-    directions: Direction | dict[str, Direction],
-    output: Path,
-    study: str,
-) -> Program:
-    key, named = settings.get("value_key"), list(settings.get("directions") or ())
-    if key is None and len(named) == 1:
-        key = named[0]  # the one objective that has a name is read under that name
+def _program(command: tuple[str, ...], settings: Settings, output: Path, study: str) -> Program:
+    key, names = settings.get("value_key"), tuple(settings.get("directions") or ())
+    if len(names) == 1:  # the one objective that has a name is read under that name
+        key, names = names[0] if key is None else key, ()
     return Program(
         command=command,
         folder=output,
         cwd=Path.cwd(),
         study=study,
         value_file=settings.get("value_file"),
-        reading=Reading(key, settings.get("value_regex"), tuple(directions) if isinstance(directions, dict) else ()),
+        reading=Reading(key, settings.get("value_regex"), names),
         timeout=settings.get("trial_timeout"),
         grace=settings.get("grace"),
         steps=settings.get("steps"),
@@ -223,13 +226,7 @@ def default_output(storage: str, study: str) -> str:
 # ---------------------------------------------------------------------- goals
 
 
-def goals_of(settings: Settings, *, is_program: bool) -> Goals:
-    """What the settings say is optimised."""
-    directions = objectives_of(settings, is_program=is_program)
-    return Goals.of(directions, parse_constraints(settings.get("constraints", [])))
-
-
-def objectives_of(settings: Settings, *, is_program: bool) -> Direction | dict[str, Direction]:
+def _direction(settings: Settings, *, is_program: bool) -> Direction | dict[str, Direction]:
     """The direction of one objective, or the directions of several by name."""
     directions: dict[str, Direction] | None = settings.get("directions")
     if directions is None:

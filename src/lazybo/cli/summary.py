@@ -58,8 +58,9 @@ def result(facts: Facts) -> Record:
 
 
 def best_and_front(facts: Facts) -> Record:
-    """The best trial, or the trials on the front if there are several objectives."""
-    return {"best": best_record(facts), "front": front_records(facts)}
+    """The best trial, or the trials on the front if there are several objectives, sorted by the first of them."""
+    records = [trial_record(facts, trial) for trial in (facts.front if facts.several else facts.view.front[:1])]
+    return {"best": None if facts.several or not records else records[0], "front": records if facts.several else []}
 
 
 def details(facts: Facts) -> Record:
@@ -111,16 +112,6 @@ def _model_record(facts: Facts) -> Record:
     }
 
 
-def best_record(facts: Facts) -> Record | None:
-    """The best trial; None if there are several objectives."""
-    return None if facts.several or not facts.view.front else trial_record(facts, facts.view.front[0])
-
-
-def front_records(facts: Facts) -> list[Record]:
-    """The trials that no other dominates, sorted by the first objective; empty if there is one objective."""
-    return [trial_record(facts, trial) for trial in facts.front] if facts.several else []
-
-
 def trial_record(facts: Facts, trial: TrialView) -> Record:
     """A trial with its metrics and, for a program, its command line."""
     measured = trial.constraints
@@ -163,7 +154,7 @@ def recommended_record(advice: Advice | None) -> Record | None:
 
 def print_result(facts: Facts, output: Path | None, *, interrupted: bool) -> None:
     """Print the result of a run."""
-    best, counts = best_record(facts), facts.counts
+    best, counts = best_and_front(facts)["best"], facts.counts
     if best is not None:
         print_best(best)
         print_advice(facts)
@@ -312,7 +303,7 @@ def print_best(best: Record, importances: Mapping[str, float] | None = None) -> 
 
 def print_front(facts: Facts) -> None:
     """Print the trials that no other dominates, as a table."""
-    front = front_records(facts)
+    front = best_and_front(facts)["front"]
     names = [f"{name} ({each})" for name, each in zip(facts.view.objectives, facts.view.directions, strict=True)]
     params = list(dict.fromkeys(name for trial in front for name in trial["params"]))
     console.line(("front ", "bold"), f"{texts.counted(len(front), 'trial')} that no other dominates")

@@ -40,8 +40,7 @@ LOST_AFTER = 2.0
 def run_plan(plan: Plan, *, force: bool, progress: bool) -> tuple[Study, int]:
     """Run the trials of a plan and return the study and the exit code."""
     with console.exit_on_bad_input():
-        plan = _as_stored(plan) if plan.run.goals.several else plan
-        study, new = _open(plan, force=force)
+        plan, study, new = _open(plan, force=force)
     lines = LogLines(study, plan.run.goals, only_failures=not progress or texts.shows_bar())
     first = FirstValue(study)
     run = replace(
@@ -120,30 +119,27 @@ def _explain(error: Exception, *, begun: bool) -> NoReturn:
     console.fail(f"the run failed: {kind}{what}. {remedy}", console.FAILED)
 
 
-def _as_stored(plan: Plan) -> Plan:
-    """The plan with the objectives in the order of its study, if that exists."""
-    storage = open_checked(plan.storage)
-    if plan.study not in {found.study_name for found in storage.get_all_studies()}:
-        return plan
-    ordered = in_stored_order(plan.settings, load_study(study_name=plan.study, storage=storage))
-    return plan if ordered is None else make_plan(ordered)
+def _open(plan: Plan, *, force: bool) -> tuple[Plan, Study, bool]:
+    """Open or create the study, and tell whether it is new. A study of another command raises a ValueError.
 
-
-def _open(plan: Plan, *, force: bool) -> tuple[Study, bool]:
-    """Open or create the study, and tell whether it is new. A study of another command raises a ValueError."""
+    The objectives of the plan get the order that they have in the study.
+    """
     storage = open_checked(plan.storage)
-    about = _about(plan)
     is_new = plan.study not in {found.study_name for found in storage.get_all_studies()}
-    if not is_new and not force:
-        _check_same_command(load_study(study_name=plan.study, storage=storage), about)
+    if not is_new:
+        there = load_study(study_name=plan.study, storage=storage)
+        if (ordered := in_stored_order(plan.settings, there)) is not None:
+            plan = make_plan(ordered)
+        if not force:
+            _check_same_command(there, _about(plan))
     try:
         study, _ = definition_of(plan.run.goals).open(storage, plan.study, plan.run.space, plan.run.seed)
     except ValueError as error:
         raise ValueError(str(error).replace(Definition.REMEDY, "give another --study")) from error
-    for key, what in about.items():
+    for key, what in _about(plan).items():
         study.set_user_attr(key, what)
     keep_requirement(study, plan.run.space.feasible)
-    return study, is_new
+    return plan, study, is_new
 
 
 def _about(plan: Plan) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from sklearn.model_selection._validation import _fit_and_score
 from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import Parallel, delayed
 
-from lazybo.core import checks, codec
+from lazybo.core import checks, codec, texts
 from lazybo.sklearn.spaces import SearchSpace, described
 from lazybo.study import Store
 
@@ -125,12 +125,6 @@ class Candidates:
             raise self.error or RuntimeError(f"candidate {trial.number} failed with {trial.params}: {reason}")
 
 
-def metrics_of(scorers: Any) -> tuple[str, ...]:
-    """The names of the metrics if there are several; those that a function returns are not known before it runs."""
-    named = getattr(scorers, "_scorers", None)
-    return tuple(named) if isinstance(named, dict) and len(named) > 1 else ()
-
-
 def front_rows(results: Mapping[str, Any], metrics: Sequence[str]) -> NDArray[np.intp]:
     """The rows of ``cv_results_`` that no other one dominates. Rows without a finite score in a metric do not count."""
     means = np.column_stack([results[f"mean_test_{name}"] for name in metrics])
@@ -231,7 +225,8 @@ def check_fingerprint(storage: BaseStorage, study_name: str, ours: Mapping[str, 
         raise ValueError(f"the study {study_name!r} has trials that were not made by LazySearchCV; {REMEDY}")
     for name, text in ours.items():
         if theirs.get(name) != text:
-            shown = f": there {_short(theirs.get(name))}, here {_short(text)}" if not text.startswith("hash ") else ""
+            there, here = (texts.shortened(str(each), SHOWN) for each in (theirs.get(name), text))
+            shown = "" if text.startswith("hash ") else f": there {there}, here {here}"
             hint = " (a splitter that shuffles needs a random_state)" if name == "cv splits" else ""
             raise ValueError(f"the study {study_name!r} was made with another {name}{shown}{hint}; {REMEDY}")
 
@@ -246,8 +241,3 @@ def _digest(thing: Any) -> str:
         return f"hash {joblib.hash(thing)}"
     except Exception:  # pickling may raise anything
         return described(thing)
-
-
-def _short(text: object) -> str:
-    text = str(text)
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."

@@ -42,7 +42,6 @@ from lazybo.sklearn.candidates import (
     fingerprint,
     folds_of,
     front_rows,
-    metrics_of,
     write_fingerprint,
 )
 from lazybo.sklearn.spaces import SearchSpace
@@ -65,10 +64,14 @@ class _Problem:
     objectives: tuple[str, ...]  # the metrics that are maximised; empty if it is one
 
     @property
-    def metrics(self) -> dict[str, Any] | None:
-        """The scorers by metric; None if there is one, or if they are not known before it runs."""
-        found = getattr(self.scorers, "_scorers", None)
-        return found if isinstance(found, dict) else None
+    def metrics(self) -> dict[str, Any]:
+        """The scorers by metric; empty if there is one, or if they are not known before it runs."""
+        return _metrics_of(self.scorers)
+
+
+def _metrics_of(scorers: Any) -> dict[str, Any]:
+    found = getattr(scorers, "_scorers", None)
+    return found if isinstance(found, dict) else {}
 
 
 class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no types
@@ -221,7 +224,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         options = {name: getattr(self, name) for name in ("return_train_score", "error_score", "verbose")}
         options |= {"scorer": scorers, "fit_params": routed.estimator.fit, "score_params": routed.scorer.score}
         any_metric = self.refit is False or callable(self.refit)
-        objectives = metrics_of(scorers) if any_metric else ()
+        objectives = tuple(metrics) if any_metric and len(metrics := _metrics_of(scorers)) > 1 else ()
         guide = self.refit if isinstance(self.refit, str) else (objectives or None) if any_metric else "score"
         parallel = {"n_jobs": self.n_jobs, "pre_dispatch": self.pre_dispatch}
         candidates = Candidates(estimator, (x, y), splits, space, guide, parallel, options)
@@ -375,7 +378,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             "cv_results_": results,
             "n_splits_": len(problem.candidates.splits),
             "multimetric_": multimetric,
-            "scorer_": problem.scorers if problem.metrics is None else problem.metrics,
+            "scorer_": problem.metrics or problem.scorers,
             "study_": study,
         }
         if problem.objectives:
@@ -400,7 +403,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
     def _folds(self, problem: _Problem, trials: Sequence[FrozenTrial]) -> list[dict[str, Any]]:
         """What scikit-learn's table is made from: each fold of each candidate."""
         failed: Any = math.nan if self.error_score == "raise" else self.error_score
-        failed = failed if problem.metrics is None else dict.fromkeys(problem.metrics, failed)
+        failed = dict.fromkeys(problem.metrics, failed) if problem.metrics else failed
         n_splits = len(problem.candidates.splits)
         folds = [fold for t in trials for fold in folds_of(t, n_splits, failed, self.return_train_score)]
         _warn_or_raise_about_fit_failures(folds, self.error_score)
