@@ -151,7 +151,7 @@ def test_the_command_draws_prints_and_shows(tmp_path: Path) -> None:
         "slices",
     }
     shown = CliRunner().invoke(app, ["show", str(path)]).stdout
-    assert "108 of 132 epochs trained (18 % saved), 3 of 11 trainings stopped" in shown
+    assert "3 of 11 trainings stopped early: 108 of 132 epochs trained (18 % saved)" in shown
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("minimize", 1.0), ("maximize", -1.0)])

@@ -68,14 +68,14 @@ def prior_mean(model: dict[str, Any], prior: dict[str, Any] | None, points: np.n
 
 
 def split_features(z: str, model: dict[str, Any], scales: list[float]) -> list[np.ndarray]:
-    """Features by column. That of a label is the choice, and here becomes the corner of a simplex."""
+    """Features by column. That of a choice is the choice, and here becomes the corner of a simplex."""
     columns = model["columns"]
-    widths = [(1 if c["label"] else max(c["categories"], 1)) + c["conditional"] for c in columns]
+    widths = [1 if c["categories"] else 1 + c["conditional"] for c in columns]
     parts = np.split(decoded(z, sum(widths)), np.cumsum(widths)[:-1], axis=1)
     for j, column in enumerate(columns):
-        if column["label"]:
-            corner = CORNER / scales[j] * np.eye(column["categories"])[parts[j][:, 0].astype(int)]
-            parts[j] = np.hstack((corner, parts[j][:, 1:]))
+        if column["categories"]:
+            parts[j] = CORNER * np.eye(column["categories"])[parts[j][:, 0].astype(int)]
+        parts[j] = parts[j] / scales[j]
     return parts
 
 

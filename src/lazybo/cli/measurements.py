@@ -30,7 +30,7 @@ class Step:
     """
 
     kind: str
-    call: Callable[[], int | None]
+    call: Callable[[], int | None] = lambda: None
     number: int | None = None
     row: int | None = None
 
@@ -225,13 +225,16 @@ class _Table:
 
     def step(self, cells: Mapping[str, Any]) -> Step:
         """What a row changes."""
-        columns = self._parameter_columns(cells)
-        named = {name: cells[column] for name, column in columns.items()}
-        params = self._space.cells.params(named)
+        columns = self._space.cells.columns(cells)
+        for name, column in columns.items():
+            if column in result_columns(self._goals):
+                better = f"call the column of the parameter {name!r} {Cells.MARK + name!r}"
+                raise ValueError(f"the column {column!r} is a result; {better}")
+        params = self._space.cells.params({name: cells[column] for name, column in columns.items()})
         others = {column: cell for column, cell in cells.items() if column not in columns.values()}
         number, measured = others.get("number"), self._measured(others)
         if measured is None or others.get("state") == TrialState.PRUNED.name:
-            return _nothing(UNUSED)
+            return Step(UNUSED)
         if number is not None:
             return self._numbered(number, params, measured)
         self._by_hand.result(measured)
@@ -240,19 +243,9 @@ class _Table:
         if same is None:
             return Step("added", partial(self._by_hand.add, params, measured))
         self._left.remove(same)
-        told = partial(self._by_hand.tell, same.number, measured)
-        return _nothing("unchanged") if self._by_hand.was_told(same) else Step("told", told, same.number)
-
-    def _parameter_columns(self, cells: Mapping[str, Any]) -> dict[str, str]:
-        """The columns of the parameters. A column with the name of an objective belongs to the objective."""
-        columns = self._space.cells.columns(cells)
-        for name, column in columns.items():
-            if column in result_columns(self._goals):
-                better = f"{Cells.MARK}{name}"
-                raise ValueError(
-                    f"the column {column!r} is a result; call the column of the parameter {name!r} {better!r}"
-                )
-        return columns
+        if self._by_hand.was_told(same):
+            return Step("unchanged")
+        return Step("told", partial(self._by_hand.tell, same.number, measured), same.number)
 
     def _numbered(self, number: object, params: Mapping[str, Any], measured: Measurement) -> Step:
         if isinstance(number, float) and number.is_integer():
@@ -277,7 +270,7 @@ class _Table:
             self._by_hand.result(measured)
             return Step("told", partial(self._by_hand.tell, number, measured), number)
         if self._by_hand.says(trial, measured):
-            return _nothing("unchanged")
+            return Step("unchanged")
         if not self._correct:
             there = trial.values or FAILED
             raise ValueError(f"trial {number} was told already as {there}; give --correct to change it")
@@ -311,7 +304,6 @@ class _Table:
 
 
 def _metrics_of(cells: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """What a row has measured beside its values."""
     more = {name: cell for name, cell in cells.items() if name not in known and cell is not None}
     return {name.removeprefix("user_attrs_"): cell for name, cell in more.items() if not name.startswith(OWN)}
 
@@ -345,7 +337,3 @@ def _columns(name: str, goals: Goals) -> tuple[str, ...]:
 def _column(name: str, cells: Collection[str], goals: Goals) -> str | None:
     """The column of an objective, if a row has it."""
     return next((column for column in _columns(name, goals) if column in cells), None)
-
-
-def _nothing(kind: str) -> Step:
-    return Step(kind, lambda: None)

@@ -22,7 +22,8 @@ from lazybo.space import Space
 from lazybo.study import Definition, LazyPruner, LazySampler, Store
 
 Settings = Mapping[str, Any]
-CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>\S+)\s*")
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+CONSTRAINT = re.compile(rf"\s*(?P<metric>[^\s<>=]+)\s*(?P<sign><=|>=)\s*(?P<limit>{NUMBER})\s*")
 # Settings that a Python function cannot have, and why.
 FOR_PROGRAMS = {
     **dict.fromkeys(("value_file", "value_key", "value_regex"), "returns its value"),
@@ -241,24 +242,15 @@ def parse_constraints(texts: Sequence[Any]) -> dict[str, tuple[float | None, flo
     """Texts such as ``memory<=4000`` and ``accuracy>=0.9`` as ranges of metrics."""
     found: dict[str, tuple[float | None, float | None]] = {}
     for text in texts:
-        match = CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
-        number = _finite(match["limit"]) if match else None
-        if match is None or number is None:
+        match = CONSTRAINT.fullmatch(str(text))
+        if match is None:
             raise ValueError(f"a constraint must be METRIC<=NUMBER or METRIC>=NUMBER, not {text!r}")
-        at_least, name = match["sign"] == ">=", match["metric"]
+        at_least, name, number = match["sign"] == ">=", match["metric"], float(match["limit"])
         low, high = found.get(name, (None, None))
         if (low if at_least else high) is not None:
             raise ValueError(f"there are two constraints {name}{match['sign']}...; give one of them")
         found[name] = (number, high) if at_least else (low, number)
     return found
-
-
-def _finite(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def definition_of(goals: Goals) -> Definition:

@@ -241,7 +241,8 @@ class Program:
                 assert process.stdout is not None, "it is a pipe"
                 process.stdout.close()
         if process.returncode != 0:
-            last, where = _last_error(folder / "stderr")
+            said = _tail(folder / "stderr", LAST_BYTES).decode(errors="replace").strip().splitlines()
+            last, where = (f": {said[-1].strip()[:300]}", folder / "stderr") if said else ("", folder)
             raise EvaluationFailed(_exit_reason(process.returncode) + last, where=where)
         return result
 
@@ -373,11 +374,6 @@ def _exit_reason(status: int) -> str:
 
 def _no_value(reason: str, where: object = "") -> EvaluationFailed:
     return EvaluationFailed(f"it gave no value: {reason}", kind=NO_VALUE, where=where)
-
-
-def _last_error(path: Path) -> tuple[str, Path]:
-    lines = _tail(path, LAST_BYTES).decode(errors="replace").strip().splitlines()
-    return (f": {lines[-1].strip()[:300]}", path) if lines else ("", path.parent)
 
 
 def why_no_value(trial: FrozenTrial) -> list[str]:

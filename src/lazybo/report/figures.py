@@ -62,26 +62,21 @@ class Figures:
 
 def figures_of(study: Study, kind: str) -> Figures:
     """The figure of a study with this name, or all of them. Raises a ValueError if the study has no such figure."""
-    return Figures(study, _kinds_of(kind, study), kind == "all")
-
-
-def _kinds_of(kind: str, study: Study) -> list[str]:
-    """The figures to draw: one, or all that show something. Raises a ValueError if a study has no such figure."""
+    the_study, several = f"the study {study.study_name!r}", len(study.directions)
     if kind != "curves" and not records.front(study).numbers:
-        raise ValueError(f"no trial of the study {study.study_name!r} has completed yet: there is nothing to draw")
+        raise ValueError(f"no trial of {the_study} has completed yet: there is nothing to draw")
     drawable = _drawable(study)
-    if kind == "all" or kind in drawable:
-        return drawable if kind == "all" else [kind]
-    several = len(study.directions)
+    if kind == "all":
+        return Figures(study, drawable, all=True)
+    if kind in drawable:
+        return Figures(study, [kind], all=False)
     if kind == "curves":
-        raise ValueError(f"no trial of the study {study.study_name!r} has reported values, so there are no curves")
+        raise ValueError(f"no trial of {the_study} has reported values, so there are no curves")
     if kind == "front":
-        raise ValueError(f"the study {study.study_name!r} has one objective, so there is no front; draw its history")
+        raise ValueError(f"{the_study} has one objective, so there is no front; draw its history")
     if several > 1:
-        raise ValueError(
-            f"{kind} shows one objective, but the study {study.study_name!r} has {several}; draw its front"
-        )
-    raise ValueError(f"no parameter of the study {study.study_name!r} varies, so there is nothing to draw for {kind!r}")
+        raise ValueError(f"{kind} shows one objective, but {the_study} has {several}; draw its front")
+    raise ValueError(f"no parameter of {the_study} varies, so there is nothing to draw for {kind!r}")
 
 
 def _drawable(study: Study) -> list[str]:

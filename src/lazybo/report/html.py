@@ -10,7 +10,7 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib import resources
 from pathlib import Path
@@ -27,7 +27,6 @@ from lazybo.report.page_data import as_json, data_of, name_of
 from lazybo.report.predictions import Quality
 from lazybo.report.records import Epochs, Failures
 from lazybo.search import Prediction, Recommendation
-from lazybo.study import TrialView
 
 # The files of the page, in this order.
 SCRIPTS = ("model.js", "charts.js", "explorer.js", "page.js")
@@ -145,33 +144,28 @@ def _missing(reason: str) -> str:
 
 def _tiles(facts: Facts) -> str:
     """The most important numbers."""
-    tiles = [
+    tiles = "".join(
         f'<div class="tile"><p>{title}</p><p class="number">{value}</p><p class="note">{note}</p></div>'
-        for title, value, note in (*_best_tiles(facts), *_gain_tiles(facts.model))
-    ]
-    return f'<div class="tiles">{"".join(tiles)}</div>' if tiles else ""
+        for title, value, note in _tiles_of(facts, facts.model)
+    )
+    return f'<div class="tiles">{tiles}</div>'
 
 
-def _best_tiles(facts: Facts) -> Iterable[tuple[str, str, str]]:
-    best, model = facts.view.front, facts.model
+def _tiles_of(facts: Facts, model: ModelFacts | None) -> Iterator[tuple[str, str, str]]:
+    best = facts.view.front
     if facts.several:
         yield "Best trade-offs", str(len(best)), f"{'trial' if len(best) == 1 else 'trials'} that no other dominates"
-        return
-    if not best:
+    elif not best:
         yield "Best seen", "–", "no trial counts yet"
-        return
-    yield "Best seen", short(best[0].value), f"measured in trial {best[0].number}"
+    else:
+        yield "Best seen", short(best[0].value), f"measured in trial {best[0].number}"
     if model is not None and model.advice is not None:
         ours = model.advice.recommendation
         yield "Recommended", f"trial {ours.number}", f"expected {_expected(ours)}"
-
-
-def _gain_tiles(model: ModelFacts | None) -> Iterable[tuple[str, str, str]]:
-    if model is None or not model.gains:
-        return
-    (first, gain), *later = model.gains.items()
-    note = ", ".join(f"{number(gain, 2)} of {count}" for count, gain in later)
-    yield "Expected gain", number(gain, 2), f"of {first} more trials; {note}"
+    if model is not None and model.gains:
+        (first, gain), *later = model.gains.items()
+        note = ", ".join(f"{number(gain, 2)} of {count}" for count, gain in later)
+        yield "Expected gain", number(gain, 2), f"of {first} more trials; {note}"
 
 
 def _expected(found: Recommendation | Prediction) -> str:
@@ -218,7 +212,16 @@ def _recommendation(facts: Facts) -> str:
         there = "–" if expected is None else _expected(expected)
         columns.append((f"best seen: trial {best.number}", best.params, there, short(best.value)))
         why = f"The two differ: {_sentence(advice.reason or '')}."
-    body = f"<p>{why}</p>\n{_comparison(columns)}{_contenders(model, best)}{_gains(model)}"
+    body = f"<p>{why}</p>\n{_comparison(columns)}"
+    if chances := model.chances_shown(best):
+        text = html.escape(chances)
+        body += f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>"
+    if model.gains:
+        parts = ", ".join(f"{number(gain, 2)} in the next {count}" for count, gain in model.gains.items())
+        body += (
+            f"\n<p>Expected improvement of the best value: {parts} trials. This combines the model with the gains of "
+            "earlier trials. On average it is about twice the true gain.</p>"
+        )
     lead = "The evaluated configuration the model predicts to be best. Under noise, the best value seen may be luck."
     if model.predictors[0].exact:
         lead = "The evaluated configuration with the best value: the values have no noise."
@@ -234,21 +237,6 @@ def _comparison(columns: Sequence[tuple[str, Mapping[str, Any], str, str]]) -> s
         *([escaped(name), *(_param(params, name) for _, params, *_ in columns)] for name in names),
     ]
     return _table(rows, "facts")
-
-
-def _contenders(model: ModelFacts, best: TrialView) -> str:
-    text = html.escape(model.chances_shown(best))
-    return f"\n<p>Probability of being the best, by the model (ties count for both): {text}.</p>" if text else ""
-
-
-def _gains(model: ModelFacts) -> str:
-    if not model.gains:
-        return ""
-    parts = ", ".join(f"{number(gain, 2)} in the next {count}" for count, gain in model.gains.items())
-    return (
-        f"\n<p>Expected improvement of the best value: {parts} trials. This combines the model with the gains of "
-        "earlier trials. On average it is about twice the true gain.</p>"
-    )
 
 
 # --------------------------------------------------------------------- pictures
@@ -278,15 +266,14 @@ def _explorer(facts: Facts) -> str:
         lead += " A parameter with structure has a list of the values that were tried, the most promising first."
     if facts.portable["constraints"]:
         lead += " The dashed line is the probability that all constraints hold; infeasible trials are crosses."
-    body = f'<div id="explorer" class="explorer"></div>{_related(model.related_shown)}{_subset(model, facts.portable)}'
+    related = ""
+    if model.related:
+        related = (
+            '\n<p class="fine">Earlier studies that the model has learned from, with the probability that this one is '
+            f"like them: {_sentence(model.related_shown)}.</p>"
+        )
+    body = f'<div id="explorer" class="explorer"></div>{related}{_subset(model, facts.portable)}'
     return _section("model", "The model", body, lead)
-
-
-def _related(shown: str) -> str:
-    return shown and (
-        '\n<p class="fine">Earlier studies that the model has learned from, with the probability that this one is like '
-        f"them: {_sentence(shown)}.</p>"
-    )
 
 
 def _subset(model: ModelFacts, portable: Mapping[str, Any]) -> str:

@@ -205,8 +205,7 @@ def portable_model(
         **Predictor.widths(),
         "kernel": first.kernel.name,
         "columns": [
-            {"categories": c.categories, "conditional": c.conditional, "label": c.categories > 0, "size": c.size}
-            for c in first.kernel.columns
+            {"categories": c.categories, "conditional": c.conditional, "size": c.size} for c in first.kernel.columns
         ],
         "x": encoded(first.X),
         "rows": None if rows is None else rows.tolist(),
@@ -273,7 +272,7 @@ def _objective(name: str, predictor: Predictor, *, whole: bool) -> dict[str, Any
 
 
 def _mixture(posterior: Posterior, *, whole: bool) -> dict[str, Any]:
-    """All particles, which share a prior mean. Its centers ``z``, (N, D), are in units of its own length scales."""
+    """All particles, which share a prior mean. Its centers ``z``, (N, D), are features."""
     particles = [_process(process, whole=whole) for process in posterior.processes]
     mixture, prior = {"weights": posterior.weights.tolist(), "particles": particles}, posterior.leading.prior
     if prior is None:

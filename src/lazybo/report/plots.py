@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -197,9 +197,9 @@ def draw_front(record: Front, title: str) -> Figure:
                 axes.scatter(x, y, s=18, color=colour, marker=mark, alpha=0.9 if name == "front" else 0.5, label=name)
         if len(record.names) == 2 and best.any():
             line = values[best][np.argsort(values[best, i], kind="stable")]
-            axes.step(
-                drawable(line[:, i].tolist()), drawable(line[:, j].tolist()), where=_step(record), color=BLUE, lw=1
-            )
+            x, y = (drawable(line[:, column].tolist()) for column in (i, j))
+            # The dominated part lies after the front of a first objective that is minimised.
+            axes.step(x, y, where="post" if record.directions[0] == "minimize" else "pre", color=BLUE, lw=1)
         axes.set_xlim(_limits(values[:, i].tolist()))
         axes.set_ylim(_limits(values[:, j].tolist()))
         axes.set_xlabel(_cut(f"{record.names[i]} ({record.directions[i]})", 40))
@@ -208,11 +208,6 @@ def draw_front(record: Front, title: str) -> Figure:
         axes.grid(alpha=0.25)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
-
-
-def _step(record: Front) -> Literal["pre", "post"]:
-    """On which side of a front of two objectives the dominated part lies, going along the first one."""
-    return "post" if record.directions[0] == "minimize" else "pre"
 
 
 def draw_slices(records: Sequence[Slice], title: str) -> Figure:

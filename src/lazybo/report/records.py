@@ -155,25 +155,24 @@ def learning_curves(study: Study) -> LearningCurves:
         raise ValueError(f"no trial of the study {study.study_name!r} has reported values, so there are no curves")
     endings = _endings(view, reported)
     direction = view.directions[view.reports]
+    curves = []
+    for trial in reported:
+        steps = sorted(trial.reported)
+        values = [trial.reported[step] for step in steps]
+        curves.append(LearningCurve(trial.number, counted_state(trial), steps, values, endings.get(trial.number)))
     return LearningCurves(
         view.objectives[view.reports],
         direction,
         max(max(trial.reported) for trial in reported),
         _best_curve(view, maximize=direction == "maximize"),
-        [_curve(trial, endings.get(trial.number)) for trial in reported],
+        curves,
     )
-
-
-def _curve(trial: TrialView, ending: Any) -> LearningCurve:
-    steps = sorted(trial.reported)
-    return LearningCurve(trial.number, counted_state(trial), steps, [trial.reported[step] for step in steps], ending)
 
 
 def _best_curve(view: StudyView, *, maximize: bool) -> int | None:
     lasts = {trial.number: trial.reported[max(trial.reported)] for trial in view.feasible if trial.reported}
     known = {number: value for number, value in lasts.items() if math.isfinite(value)}
-    chosen = max if maximize else min
-    return chosen(known, key=lambda number: known[number]) if known else None
+    return (max if maximize else min)(known, key=known.__getitem__, default=None)
 
 
 def _endings(view: StudyView, reported: Sequence[TrialView]) -> dict[int, Any]:

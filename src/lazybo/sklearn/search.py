@@ -300,7 +300,10 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         for trial in filter(counts, known):
             folds_of(trial, n_splits, math.nan, self.return_train_score)  # raises if they were edited
         n_trials = wanted + sum(not counts(trial) for trial in known)
-        self._announce(n_splits, wanted, n_trials - len(known))
+        if self.verbose > 0:
+            left = max(n_trials - len(known), 0)
+            there = "" if left == wanted else f" ({wanted - left} candidates are already evaluated)"
+            print(f"Fitting {n_splits} folds for each of {left} candidates, totalling {n_splits * left} fits{there}")
         here = self.executor is None
         at_once = int(min(self.n_points, joblib.effective_n_jobs(self.n_jobs)) if here else self.n_points)
         lazybo.optimize(
@@ -354,12 +357,6 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
             stacklevel=5,  # the caller of fit
         )
         return size
-
-    def _announce(self, n_splits: int, wanted: int, left: int) -> None:
-        if self.verbose > 0:
-            left = max(left, 0)
-            known = "" if left == wanted else f" ({wanted - left} candidates are already evaluated)"
-            print(f"Fitting {n_splits} folds for each of {left} candidates, totalling {n_splits * left} fits{known}")
 
     # ---------------------------------------------------------------- results
 

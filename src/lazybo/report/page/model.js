@@ -1,7 +1,7 @@
 /* The Gaussian process of a study: the same numbers as `Optimizer.predict`, from the data of `report/page_data.py`.
  *
  *   X      points of the rows, by columns; NaN: inactive                      n × w
- *   Z      features: Euclidean coordinates in units of the length scales       n × D
+ *   Z      features: coordinates along each column, without length scales      n × D
  *   k      σ² [(1 - a) M(√5 r) + a/d Σⱼ M(√(5d) rⱼ)], M(s) = (1 + s + s²/3) exp(-s)
  *   L      factor of K = k(X, X) + noise, by rows: row i begins at i (i + 1)/2
  *   v, w   L⁻¹ k(X, u), L⁻¹ t
@@ -10,9 +10,8 @@
  */
 
 const SQRT_5 = Math.sqrt(5);
-const CORNER = Math.sqrt(0.5); // a choice is a corner of a simplex with edge 1
 const INACTIVE = 0.5;
-const INACTIVE_LABEL = -1; // a label is a choice among very many: its feature is the choice, which is only compared
+const INACTIVE_CHOICE = -1; // the feature of a choice is the choice itself, which is only compared
 const MAX_DISTANCE = 1e3;
 const PIVOT_FLOOR = 1e-10;
 // Quantiles of a mixture, as in `lazybo.gp.mixture`.
@@ -94,19 +93,19 @@ class Axis {
 /* Where each column begins in a point and in its features, and how many numbers these have in all. */
 function layoutOf(columns) {
   let width = 0, numbers = 0;
-  const spans = columns.map(({ categories, conditional, label, size }) => {
+  const spans = columns.map(({ categories, conditional, size }) => {
     const first = width, at = numbers;
-    width += (label ? 1 : categories || size) + (conditional ? 1 : 0);
+    width += categories || !conditional ? size : size + 1;
     numbers += size;
-    return { first, end: width, at, size, categories, conditional, label };
+    return { first, end: width, at, size, categories, conditional };
   });
   return { spans, width, numbers };
 }
 
-/* The squared distance of two labels: of two corners of a simplex, or of a corner and its center. */
-function labelSquare(one, other, categories) {
+/* The squared distance of two choices; one of them may be inactive. */
+function choiceSquare(one, other, categories) {
   if (one === other) return 0;
-  return one === INACTIVE_LABEL || other === INACTIVE_LABEL ? 0.5 * (1 - 1 / categories) : 1;
+  return one === INACTIVE_CHOICE || other === INACTIVE_CHOICE ? 1.5 - 0.5 / categories : 1;
 }
 
 function matern(s) {
@@ -123,20 +122,12 @@ class Kernel {
 
   /* Write the features of the point that begins at `from` of an array. */
   features(points, from, out, to) {
-    this.layout.spans.forEach(({ first, end, at, size, categories, conditional, label }, j) => {
-      const value = points[from + at];
-      const inactive = Number.isNaN(value);
-      if (label) {
-        out[to + first] = inactive ? INACTIVE_LABEL : value;
-      } else if (categories) {
-        for (let c = 0; c < categories; c++) out[to + first + c] = inactive ? CORNER / categories : 0;
-        if (!inactive) out[to + first + value] = CORNER;
-      } else {
-        for (let i = 0; i < size; i++) out[to + first + i] = inactive ? INACTIVE : points[from + at + i];
-      }
-      if (conditional) out[to + end - 1] = inactive ? 1 : 0;
-      for (let f = label ? first + 1 : first; f < end; f++) out[to + f] /= this.scales[j];
-    });
+    for (const { first, end, at, size, categories, conditional } of this.layout.spans) {
+      const inactive = Number.isNaN(points[from + at]);
+      const instead = categories ? INACTIVE_CHOICE : INACTIVE;
+      for (let i = 0; i < size; i++) out[to + first + i] = inactive ? instead : points[from + at + i];
+      if (conditional && !categories) out[to + end - 1] = inactive ? 1 : 0;
+    }
   }
 
   /* k between two rows of features, which begin at `at` and `to`. */
@@ -145,12 +136,13 @@ class Kernel {
     const unit = Math.sqrt(5 * dim);
     let square = 0, sum = 0;
     for (let j = 0; j < dim; j++) {
-      const { first, end, categories, label } = layout.spans[j];
-      let own = label ? labelSquare(u[at + first], z[to + first], categories) / this.scales[j] ** 2 : 0;
-      for (let f = label ? first + 1 : first; f < end; f++) {
+      const { first, end, categories } = layout.spans[j];
+      let own = categories ? choiceSquare(u[at + first], z[to + first], categories) : 0;
+      for (let f = categories ? end : first; f < end; f++) {
         const difference = u[at + f] - z[to + f];
         own += difference * difference;
       }
+      own /= this.scales[j] ** 2;
       square += own;
       if (share) sum += matern(unit * Math.sqrt(own));
     }
