@@ -35,8 +35,8 @@ from lazybo.core import Array, checks
 from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, Slope, upper
 from lazybo.gp.kernels.matern import MAX_DISTANCE
 
-# Entries of sⱼ to compute at a time, so that temporary arrays stay in the CPU cache.
-BLOCK_ENTRIES = 16_000
+# Entries of sⱼ, and of distances, to compute at a time, so that temporary arrays stay in the CPU cache.
+BLOCK_ENTRIES, APART_ENTRIES = 16_000, 128_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class AdditiveMatern52(Kernel):
         d = len(coordinates.columns)
         joint_share, single_share = _shares(values)
         k = np.empty((len(kernels), len(c), len(other)))
-        size = max(1, BLOCK_ENTRIES // max(1, d * len(k) * len(other)))
+        size = max(1, APART_ENTRIES // max(1, d * len(other)))
         for start in range(0, len(c), size):
             rows = slice(start, start + size)
             apart = coordinates.apart(c[rows], other)
@@ -131,18 +131,28 @@ def _shares(values: Array) -> tuple[Array, Array]:
     return output * (1.0 - share), output * share / (values.shape[1] - 2)
 
 
-def _matern_sums(apart: Array, scales: Array, slopes: Array | None = None) -> tuple[Array, Array, Array]:
-    """M(r), (1 + √5 r) exp(-√5 r), and Σⱼ M(√d rⱼ), each (s, N), for s kernels with these length scales, (s, d).
+def _matern_sums(apart: Array, scales: Array, slopes: Array | None = None) -> Array:
+    """M(r), (1 + √5 r) exp(-√5 r), and Σⱼ M(√d rⱼ), (3, s, N), for s kernels with these length scales, (s, d).
 
     ``apart`` are distances along each column in units of the coordinates, (d, N). ``slopes`` becomes gⱼ, (s, d, N). An
     entry does not depend on the others.
     """
-    d = len(apart)
-    t = (math.sqrt(5.0 * d) / scales)[:, :, None] * apart
+    d, found = len(apart), np.empty((3, len(scales), apart.shape[1]))
+    size = max(1, BLOCK_ENTRIES // (d * len(scales)))
+    per_unit = (math.sqrt(5.0 * d) / scales)[:, :, None]
+    for start in range(0, apart.shape[1], size):
+        block = slice(start, start + size)
+        sums = _block_sums(per_unit * apart[:, block], None if slopes is None else slopes[:, :, block])
+        found[0, :, block], found[1, :, block], found[2, :, block] = sums
+    return found
+
+
+def _block_sums(t: Array, slopes: Array | None) -> tuple[Array, Array, Array]:
+    """The same for some sⱼ, (s, d, N)."""
     np.minimum(t, MAX_DISTANCE, out=t)
     terms, decay = t * t, np.exp(-t)
     s = _added(terms)
-    s *= 1.0 / d
+    s *= 1.0 / t.shape[1]
     np.sqrt(s, out=s)
     t += 1.0
     t *= decay  # gⱼ
@@ -184,12 +194,7 @@ class AdditivePairs:
         joint_share, single_share = _shares(values)
         if len(self._slopes) != len(values):
             self._slopes = np.empty((len(values), d, pairs))
-        self._joint, self._g, self._additive = np.empty((3, len(values), pairs))
-        size = max(1, BLOCK_ENTRIES // (d * len(values)))
-        for start in range(0, pairs, size):
-            block = slice(start, start + size)
-            found = _matern_sums(self._apart[:, block], values[:, :d], self._slopes[:, :, block])
-            self._joint[:, block], self._g[:, block], self._additive[:, block] = found
+        self._joint, self._g, self._additive = _matern_sums(self._apart, values[:, :d], self._slopes)
         self._joint *= joint_share
         self._additive *= single_share
         return self._joint + self._additive

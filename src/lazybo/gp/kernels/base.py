@@ -78,6 +78,11 @@ class Column:
         return 1 if self.categories else self.size + self.conditional
 
     @property
+    def is_counted(self) -> bool:
+        """Whether it is a block of whole numbers in every row."""
+        return self.unit > 0 and self.size > 1 and not self.conditional
+
+    @property
     def is_fixed(self) -> bool:
         """Whether there are no derivatives by its numbers: it is a choice or a block."""
         return self.categories > 0 or self.size > 1
@@ -125,10 +130,14 @@ class Coordinates:
         # The first coordinate of each column, (d,): for a numeric column it is the value. The column of each one, (D,).
         self.first = np.cumsum([0, *widths])[:-1]
         self._column = np.repeat(np.arange(len(columns)), widths)
-        self._counted = [each.unit > 0 and each.size > 1 and not each.conditional for each in columns]
-        self._compared = any(self._counted) or any(each.categories for each in columns)
-        # Whether coordinates are anything else than the numbers of points.
-        self.coded = any(each.is_fixed or each.conditional or each.before for each in columns)
+        # Columns of choices; those whose distances are not differences of one coordinate; those without derivatives.
+        self._choices = [j for j, each in enumerate(columns) if each.categories and not each.conditional]
+        self._alone = [j for j, each in enumerate(columns) if each.width > 1 or (each.categories and each.conditional)]
+        self._fixed = [j for j, each in enumerate(columns) if each.is_fixed]
+        self._maybe = [j for j, each in enumerate(columns) if each.conditional and not each.is_fixed]
+        self._compared = any(each.categories or each.is_counted for each in columns)
+        # Whether coordinates are the numbers of points.
+        self._plain = not any(each.conditional or each.before for each in columns)
 
     def check(self, x: ArrayLike, name: str = "X") -> Array:
         """Validated points, (n, w): finite numbers, known choices, NaN only in conditional columns."""
@@ -152,7 +161,7 @@ class Coordinates:
 
     def of(self, x: Array) -> Array:
         """C of validated points, (n, D)."""
-        if not self.coded:
+        if self._plain:
             return x
         places = zip(self.start.tolist(), self.columns, strict=True)
         return np.hstack([_coordinates(x[:, j : j + column.size], column) for j, column in places])
@@ -162,10 +171,18 @@ class Coordinates:
 
         They don't depend on θ, and an entry does not depend on the other points.
         """
-        if not self.coded:
-            apart: Array = np.subtract(c.T[:, :, None], other.T[:, None, :], order="C")
-            return np.abs(apart, out=apart)
-        return np.array([self.along(j, c, other) for j in range(len(self.columns))])
+        one, other_one = self.leading(c), self.leading(other)
+        apart: Array = np.subtract(one.T[:, :, None], other_one.T[:, None, :], order="C")
+        np.abs(apart, out=apart)
+        for j in self._choices:
+            np.minimum(apart[j], 1.0, out=apart[j])
+        for j in self._alone:
+            apart[j] = self.along(j, c, other)
+        return apart
+
+    def leading(self, c: Array) -> Array:
+        """The first coordinate of each column, (n, d)."""
+        return c if len(self._column) == len(self.first) else c[:, self.first]
 
     def along(self, j: int, c: Array, other: Array) -> Array:
         """The same along one column, (m, n)."""
@@ -179,7 +196,7 @@ class Coordinates:
             return apart
         if column.width == 1:
             return np.abs(one - two[:, 0])
-        if not self._counted[j]:
+        if not column.is_counted:
             return cdist(one, two)
         # A matrix product of whole numbers is exact, so an entry does not depend on the others, and equal rows have
         # distance 0. It takes a fifth of the time of differences.
@@ -204,16 +221,14 @@ class Coordinates:
             squares += (self.along(j, c, other) / scale) ** 2
         return np.sqrt(squares, out=squares)
 
-    def without_slope(self, c: Array) -> Mask:
-        """Which columns of points with these coordinates have derivative 0: choices, blocks, inactive ones, (n, d)."""
-        fixed = np.tile([column.is_fixed for column in self.columns], (len(c), 1))
-        for j, column in enumerate(self.columns):
-            if column.conditional and not column.is_fixed:
-                fixed[:, j] = c[:, self.first[j] + 1] != 0
-        return fixed
+    def by_number(self, by_column: Array, c: Array) -> Array:
+        """Derivatives by the numbers of points with coordinates C, (m, w), from those by columns, (m, d).
 
-    def by_number(self, by_column: Array) -> Array:
-        """Derivatives by the numbers of points, (m, w), from those by columns, (m, d)."""
+        They are 0 for choices, blocks and inactive entries.
+        """
+        by_column[:, self._fixed] = 0.0
+        for j in self._maybe:
+            by_column[c[:, self.first[j] + 1] != 0, j] = 0.0
         if len(self.owner) == len(self.columns):
             return by_column
         derivatives = np.zeros((len(by_column), len(self.owner)))
@@ -239,10 +254,8 @@ class Coordinates:
         return needed
 
 
-@lru_cache(maxsize=64)
-def coordinates_of(columns: tuple[Column, ...]) -> Coordinates:
-    """A cached object for these columns: learning makes hundreds of kernels that differ only in θ."""
-    return Coordinates(columns)
+# Learning makes hundreds of kernels that differ only in θ.
+coordinates_of = lru_cache(maxsize=64)(Coordinates)
 
 
 def _coordinates(values: Array, column: Column) -> Array:
@@ -414,19 +427,15 @@ class Slope:
 
         Choices, blocks and inactive entries have derivative 0.
         """
-        coordinates, u, x = self.kernel.coordinates, self.c, self.other
-        if coordinates.coded:
-            u, x = u[:, coordinates.first], x[:, coordinates.first]
+        coordinates = self.kernel.coordinates
+        u, x = coordinates.leading(self.c), coordinates.leading(self.other)
         w = weights * self.joint
         gradient = w @ x
         gradient -= u * np.add.reduce(w, axis=1, keepdims=True)
         if self.single is not None:
             gradient -= np.vecdot(self.single, weights).T
         gradient /= self.kernel.length_scales**2
-        if coordinates.coded:
-            gradient[coordinates.without_slope(self.c)] = 0.0
-            gradient = coordinates.by_number(gradient)
-        return gradient
+        return coordinates.by_number(gradient, self.c)
 
 
 def as_kernel(kernel: object) -> Kernel:
