@@ -36,7 +36,7 @@ from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, Slope
 from lazybo.gp.kernels.matern import MAX_DISTANCE
 
 # Entries of sⱼ, and of distances, to compute at a time, so that temporary arrays stay in the CPU cache.
-BLOCK_ENTRIES, APART_ENTRIES = 16_000, 128_000
+BLOCK_ENTRIES = 16_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class AdditiveMatern52(Kernel):
         d = len(coordinates.columns)
         joint_share, single_share = _shares(values)
         k = np.empty((len(kernels), len(c), len(other)))
-        size = max(1, APART_ENTRIES // max(1, d * len(other)))
+        size = max(1, BLOCK_ENTRIES // max(1, d * len(other)))
         for start in range(0, len(c), size):
             rows = slice(start, start + size)
             apart = coordinates.apart(c[rows], other)
