@@ -26,7 +26,7 @@ def test_counts_and_shares() -> None:
 
 
 def contender(number: int, chance: float) -> Contender:
-    return Contender({"x": number / 100}, chance, 0.0, 0.0, 0.0, 0.0, 1, number)
+    return Contender({"x": number / 100}, 0.0, 0.0, 0.0, 0.0, 1, number, chance=chance)
 
 
 def test_the_best_trial_seen_is_always_among_those_that_may_be_the_best() -> None:

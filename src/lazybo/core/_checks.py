@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Literal, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -87,11 +87,10 @@ def finite_number(name: str, value: object) -> float:
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> int:
     """``value`` as an int of at least ``least`` and at most ``most``; bools are rejected."""
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+    if not is_whole(value) or value < least or (most is not None and value > most):
         allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ValueError(f"{name} must be a whole number {allowed}, not {shortened(value)}")
-    return int(value)  # type: ignore[call-overload]
+    return int(value)
 
 
 def seconds(name: str, value: object) -> float:
@@ -123,6 +122,11 @@ def check_directions(given: object) -> tuple[Direction, ...]:
 def is_number(value: object) -> bool:
     """Whether ``value`` is a real number of Python or NumPy; bools are not."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether ``value`` is a whole number of Python or NumPy; bools are not."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_float_like(value: object) -> bool:
@@ -207,7 +211,7 @@ def check_lag(lag: object) -> Lag:
     """A validated lag: 1, 2, …, None or "auto"."""
     if lag is None or (isinstance(lag, str) and lag == "auto"):
         return lag  # type: ignore[return-value]
-    if isinstance(lag, int | np.integer) and not isinstance(lag, bool) and lag >= 1:
+    if is_whole(lag) and lag >= 1:
         return int(lag)
     raise ValueError(f'lag must be a positive whole number, None (never learn) or "auto", not {lag!r}')
 

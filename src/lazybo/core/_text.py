@@ -28,7 +28,10 @@ def without_colours(text: str) -> str:
 
 def printable(text: object) -> str:
     r"""Text as one line without control characters: an escape is written as ``\x1b``."""
-    return "".join(_escaped(c) if _is_unsafe(c) else c for c in without_colours(str(text)))
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNSAFE and c not in _JOINERS else c
+        for c in without_colours(str(text))
+    )
 
 
 def one_line(text: object) -> str:
@@ -49,14 +52,6 @@ def file_name(text: str) -> str:
 def shortened(text: str, length: int) -> str:
     """Text cut to at most this length."""
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _is_unsafe(character: str) -> bool:
-    return unicodedata.category(character) in _UNSAFE and character not in _JOINERS
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -146,7 +146,7 @@ class GrowingCholesky:
 
     def truncate(self, n: int) -> None:
         """Keep the first ``n`` rows, in O(1): L of a leading block is the leading block of L."""
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n <= self._n:
+        if not checks.is_whole(n) or not 0 <= n <= self._n:
             raise ValueError(f"can only truncate to between 0 and {self._n} rows, not {n!r}")
         self._n = int(n)
 

@@ -193,7 +193,8 @@ class EarlierTasks:
         g = np.vstack((means[:, rows], mean, -mean, np.zeros(len(t))))
         middle = g.mean(axis=1) if len(t) else np.zeros(len(g))
         q = np.sqrt(g.var(axis=1) + UNSHARED) if len(t) > 1 else np.ones(len(g))
-        k = self._unit_covariance(points[rows])
+        z = self.kernel.features(points[rows])
+        k = self.kernel.between(z, z) / self.kernel.output_scale
         found = _posteriors((g - middle[:, None]) / q[:, None], t, k, self.learned.noise)
         logs = np.log([*[LIKE_ONE / count] * count, LIKE_ALL, REVERSED, LIKE_NONE])[:, None] + found.evidence
         chances = np.exp(logs - logsumexp(logs))
@@ -226,11 +227,6 @@ class EarlierTasks:
             chosen.append(int(gained.argmin()))
             best = np.minimum(best, means[:, chosen[-1:]])
         return candidates[chosen]
-
-    def _unit_covariance(self, points: Array) -> Array:
-        z = self.kernel.features(points)
-        k = self.kernel.between(z, z)
-        return k / self.kernel.diagonal(z)[0] if len(z) else k
 
 
 @dataclass(frozen=True, eq=False)

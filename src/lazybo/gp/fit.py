@@ -264,14 +264,12 @@ class Learner:
     ) -> list["Particle"]:
         """Particles, the most probable mode first; ``first`` if the parameters to start from were not learned."""
         found = modes(Data(x, targets, known), kernel, noise, self.priors, max_points=self.max_points, first=first)
-        return draw(found, self._count(len(x)) if np.abs(targets).max() < LARGE_TARGET else 1)
+        several = self.lag == "auto" and np.abs(targets).max() < LARGE_TARGET
+        return draw(found, particles_at(len(x), self.particles) if several else 1)
 
     def rows(self, n: int) -> Index:
         """The rows to learn from."""
         return subset(n, self.max_points)
-
-    def _count(self, n: int) -> int:
-        return particles_at(n, self.particles if self.lag == "auto" else 1)
 
     @staticmethod
     def evidence(kernel: Kernel, noise: float, x: Array, targets: Array, known: Array) -> tuple[float, Array]:

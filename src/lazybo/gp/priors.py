@@ -213,13 +213,9 @@ class Priors:
     def _median(self, parameter: Parameter, dim: int) -> float:
         if parameter.kind == "length_scale":
             choice = parameter.column is not None and parameter.column.is_fixed
-            return (self.choice_length_scale if choice else self.length_scale * shortening(dim)) * float(np.sqrt(dim))
+            shorter = min(max(MANY_COLUMNS / dim, 0.5), 1.0)
+            return (self.choice_length_scale if choice else self.length_scale * shorter) * float(np.sqrt(dim))
         return _positive(parameter.kind, getattr(self, parameter.kind))
-
-
-def shortening(dim: int) -> float:
-    """The median length scale of numbers, as a share of √d times `Priors.length_scale`."""
-    return min(max(MANY_COLUMNS / dim, 0.5), 1.0)
 
 
 class Hypothesis(NamedTuple):

@@ -96,13 +96,15 @@ class Process:
         x = np.zeros((0, kernel.width))
         self.rows = Rows(x, kernel.coordinates.of(x), np.zeros(0), np.zeros(0))
         self._right = RightHandSide(np.zeros(0))
-        self._weights = Weights()
+        # w without the targets of pending rows, what it was solved for, and w and α with them.
+        self._w = self._solved_for = np.zeros(0)
+        self._solved: tuple[Array, Array] | None = None
 
     def copy(self) -> "Process":
         """An independent process with the same rows, in O(n / 256): see `GrowingCholesky.copy`."""
         process = object.__new__(Process)
         process.__dict__.update(self.__dict__)
-        process.factor, process._weights = self.factor.copy(), self._weights.copy()
+        process.factor = self.factor.copy()
         return process
 
     # ------------------------------------------------------------------ state
@@ -168,13 +170,14 @@ class Process:
         self.rows = rows
         self.aim(right)
         if self.factor.refactorisations != refactorisations:
-            self._weights = Weights()
+            self._w = self._solved_for = np.zeros(0)
 
     def truncate(self, n: int) -> None:
         """Keep only the first ``n`` rows, in O(1) for the factor."""
         self.factor.truncate(n)
-        self._weights.truncate(n)
-        self.rows, self._right = self.rows.first(n), RightHandSide(self._right.targets[:n])
+        self._w, self._solved_for = self._w[:n], self._solved_for[:n]
+        self.rows = self.rows.first(n)
+        self.aim(RightHandSide(self._right.targets[:n]))
 
     def set_targets(self, targets: ArrayLike) -> None:
         """Replace all targets (NaN: pending). Needs no factorisation, only a few solves at the next posterior."""
@@ -183,7 +186,7 @@ class Process:
 
     def aim(self, right: RightHandSide) -> None:
         """Replace all targets by a right-hand side."""
-        self._right, self._weights.solved = right, None
+        self._right, self._solved = right, None
 
     def set_parameters(self, kernel: Kernel, noise: float, *, variance: ArrayLike | None = None) -> None:
         """Change the kernel (with the same columns) and the noise. Only this factors all of K again, O(n³).
@@ -216,16 +219,12 @@ class Process:
         """The posterior mean at the rows of U, (m,) or (m, q), in O(n m). No solves are needed."""
         points = self.kernel.check(u, "U")
         k = self.kernel.between(self.rows.c, self.kernel.features(points))
-        return self.expected(k.T, self._weights.alpha(self.factor, self._right), points)
+        return self.expected(k.T, self._alpha(), points)
 
     def posterior(self, u: ArrayLike) -> Moments:
         """Mean and variance of the latent function at the rows of U."""
-        points = self.kernel.check(u, "U")
-        z = self.kernel.features(points)
-        v = self.factor.solve_lower(self.kernel.between(self.rows.c, z))
-        return Moments(
-            self.expected(v.T, self._weights.whitened(self.factor, self._right), points), _variance(self.kernel, z, v)
-        )
+        points, c, v = self._projected(u)
+        return Moments(self.expected(v.T, self._whitened(), points), _variance(self.kernel, c, v))
 
     def posterior_gradient(self, u: ArrayLike) -> MomentGradients:
         """`posterior` and its derivatives with respect to U, for one output, by two triangular solves.
@@ -238,12 +237,12 @@ class Process:
         k, slope = self.kernel.with_slope(z, self.rows.c)
         v = self.factor.solve_lower(k.T)
         beta = self.factor.solve_upper(v)
-        by_mean = product(slope.by_points(self._weights.alpha(self.factor, self._right)), self._right.unit)
+        by_mean = product(slope.by_points(self._alpha()), self._right.unit)
         if self.prior is not None:
             by_mean = by_mean + self.prior.gradient(points)
         by_variance = -2.0 * slope.by_points(beta.T)
         return MomentGradients(
-            self.expected(v.T, self._weights.whitened(self.factor, self._right), points),
+            self.expected(v.T, self._whitened(), points),
             _variance(self.kernel, z, v),
             by_mean,
             by_variance,
@@ -251,12 +250,14 @@ class Process:
 
     def posterior_covariance(self, u: ArrayLike) -> tuple[Array, Array]:
         """Mean, (m,) or (m, q), and joint covariance, (m, m), of the latent function at the rows of U."""
+        points, c, v = self._projected(u)
+        return self.expected(v.T, self._whitened(), points), self.kernel.between(c, c) - v.T @ v
+
+    def _projected(self, u: ArrayLike) -> tuple[Array, Array, Array]:
+        """The rows of U as validated points, their features, and V."""
         points = self.kernel.check(u, "U")
-        z = self.kernel.features(points)
-        v = self.factor.solve_lower(self.kernel.between(self.rows.c, z))
-        return self.expected(v.T, self._weights.whitened(self.factor, self._right), points), self.kernel.between(
-            z, z
-        ) - v.T @ v
+        c = self.kernel.features(points)
+        return points, c, self.factor.solve_lower(self.kernel.between(self.rows.c, c))
 
     def told_covariance(self, u: ArrayLike) -> Array:
         """The joint covariance at the rows of U, (m, m), given only the rows with a target.
@@ -267,9 +268,7 @@ class Process:
         z, rows = self.kernel.features(self.kernel.check(u, "U")), self._right.pending
         k = self.kernel.between(self.rows.c, z)
         k[rows] = 0.0
-        columns = np.zeros((self.n, len(rows)))
-        columns[rows, np.arange(len(rows))] = 1.0
-        v, c = self.factor.solve_lower(k), self.factor.solve_lower(columns)
+        v, c = self.factor.solve_lower(k), self.factor.unit_columns(rows)
         cross = c.T @ v
         return np.asarray(self.kernel.between(z, z) - v.T @ v + cross.T @ np.linalg.solve(c.T @ c, cross))
 
@@ -279,7 +278,7 @@ class Process:
         Pending rows do not count. Their α is 0, so tᵀα is that of the other rows, whose log determinant is
         log det K + log det (K⁻¹)_pp.
         """
-        w, unit, rows = self._weights.whitened(self.factor, self._right), self._right.unit, self._right.pending
+        w, unit, rows = self._whitened(), self._right.unit, self._right.pending
         outputs = 1 if w.ndim == 1 else w.shape[1]
         constant = self.factor.logdet() + (self.n - len(rows)) * LOG_2PI
         if len(rows):
@@ -290,12 +289,42 @@ class Process:
     @property
     def whitened(self) -> Array:
         """w = L⁻¹ t; the mean at any points is Vᵀ w, plus the prior mean."""
-        return in_units(self._weights.whitened(self.factor, self._right), self._right.unit)
+        return in_units(self._whitened(), self._right.unit)
 
     @property
     def alpha(self) -> Array:
         """α = K⁻¹ t; 0 where pending."""
-        return in_units(self._weights.alpha(self.factor, self._right), self._right.unit)
+        return in_units(self._alpha(), self._right.unit)
+
+    def _whitened(self) -> Array:
+        """w in units of the right-hand side, with targets of pending rows such that their α is 0."""
+        return self._solutions()[0] if len(self._right.pending) else self._solved_lower()
+
+    def _alpha(self) -> Array:
+        """α in units of the right-hand side."""
+        return self._solutions()[1]
+
+    def _solved_lower(self) -> Array:
+        """L⁻¹ of the right-hand side. If its first rows are unchanged, only w₂ = D⁻¹ (t₂ - Qᵀ w₁) is computed."""
+        right = self._right.values
+        if right is not self._solved_for:
+            done = _unchanged(right, self._solved_for) // CHUNK_ROWS * CHUNK_ROWS
+            w = np.concatenate((self._w[:done], right[done:])) if done else right.copy()
+            self.factor.finish_solve(w, done, together=CHUNK_ROWS)
+            self._w, self._solved_for = w, right
+        return self._w
+
+    def _solutions(self) -> tuple[Array, Array]:
+        if self._solved is None:
+            w, rows = self._solved_lower(), self._right.pending
+            alpha = self.factor.solve_upper(w)
+            if len(rows):
+                columns = self.factor.unit_columns(rows)
+                change = columns @ np.linalg.solve(columns.T @ columns, -alpha[rows])
+                w, alpha = w + change, alpha + self.factor.solve_upper(change)
+                alpha[rows] = 0.0
+            self._solved = w, alpha
+        return self._solved
 
     def expected(self, a: Array, b: Array, points: Array) -> Array:
         """A B in units of the targets, plus the prior mean: Vᵀ w and kᵀ α are the posterior mean."""
@@ -334,54 +363,6 @@ def in_units(values: Array, unit: float) -> Array:
 
 def _variance(kernel: Kernel, z: Array, v: Array) -> Array:
     return np.maximum(kernel.diagonal(z) - np.einsum("ij,ij->j", v, v), 0.0)
-
-
-class Weights:
-    """w and α for a factor and a right-hand side, (n,) or (n, q), solved when they are first needed."""
-
-    def __init__(self) -> None:
-        self.solved: tuple[Array, Array] | None = None  # w and α
-        self._right = np.zeros(0)  # the right-hand side that `_w` was solved for
-        self._w = np.zeros(0)
-
-    def copy(self) -> "Weights":
-        """The same solutions."""
-        weights = object.__new__(Weights)
-        weights.__dict__.update(self.__dict__)
-        return weights
-
-    def truncate(self, n: int) -> None:
-        """Keep only the first ``n`` rows."""
-        self._w, self._right, self.solved = self._w[:n], self._right[:n], None
-
-    def whitened(self, factor: GrowingCholesky, right: RightHandSide) -> Array:
-        """w, with targets of pending rows such that their α is 0."""
-        return self._solve(factor, right)[0] if len(right.pending) else self._whiten(factor, right.values)
-
-    def alpha(self, factor: GrowingCholesky, right: RightHandSide) -> Array:
-        """α, 0 where pending."""
-        return self._solve(factor, right)[1]
-
-    def _whiten(self, factor: GrowingCholesky, right: Array) -> Array:
-        """L⁻¹ of the right-hand side. If its first rows are unchanged, only w₂ = D⁻¹ (t₂ - Qᵀ w₁) is computed."""
-        if right is not self._right:
-            done = _unchanged(right, self._right) // CHUNK_ROWS * CHUNK_ROWS
-            w = np.concatenate((self._w[:done], right[done:])) if done else right.copy()
-            factor.finish_solve(w, done, together=CHUNK_ROWS)
-            self._w, self._right = w, right
-        return self._w
-
-    def _solve(self, factor: GrowingCholesky, right: RightHandSide) -> tuple[Array, Array]:
-        if self.solved is None:
-            w, rows = self._whiten(factor, right.values), right.pending
-            alpha = factor.solve_upper(w)
-            if len(rows):
-                columns = factor.unit_columns(rows)
-                change = columns @ np.linalg.solve(columns.T @ columns, -alpha[rows])
-                w, alpha = w + change, alpha + factor.solve_upper(change)
-                alpha[rows] = 0.0
-            self.solved = w, alpha
-        return self.solved
 
 
 def _unchanged(right: Array, before: Array) -> int:

@@ -274,23 +274,15 @@ def _described(repeated: Sequence[Evaluation], expected: Prediction) -> dict[str
 # ------------------------------------------------------------------- final check
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender(Recommendation):
     """An evaluated configuration that may be the best one.
 
     ``chance`` is the probability, by the model, that no other evaluated configuration is better by more than a
-    thousandth of the spread of the values. So the chances of equally good ones add up to more than 1. The other
-    entries are those of `Recommendation`.
+    thousandth of the spread of the values. So the chances of equally good ones add up to more than 1.
     """
 
-    params: dict[str, Any]
     chance: float
-    value: float
-    low: float
-    high: float
-    measured: float
-    evaluations: int
-    number: int | None
 
 
 def chances(mean: Array, covariance: Array, equal: float, rng: np.random.Generator) -> Array:

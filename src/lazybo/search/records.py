@@ -216,8 +216,7 @@ class Records:
 
     def row_with(self, number: object) -> int | None:
         """The row of the suggestion with this number; None if there is none."""
-        is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
-        return self._row_of.get(int(number)) if is_number else None  # type: ignore[call-overload]
+        return self._row_of.get(int(number)) if checks.is_whole(number) else None
 
     def rows(self, state: State) -> Index:
         """The rows in this state."""

@@ -228,7 +228,7 @@ class Graph(Structured):
             return ()
         given: list[Any] = list(edges) if isinstance(edges, Sequence) else [None]
         if self.inputs is not None:
-            before = [i for i, j in zip(given, self._inner, strict=False) if _is_node(i) and 0 <= i < j]
+            before = [i for i, j in zip(given, self._inner, strict=False) if checks.is_whole(i) and 0 <= i < j]
             if not len(before) == len(given) == self.nodes - 2:
                 some = f"the node before each of the {self.nodes - 2} inner nodes"
                 raise ValueError(f"must be a graph whose edges are {some}, not {checks.shortened(edges)}")
@@ -267,10 +267,6 @@ class Graph(Structured):
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _is_node(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _known(operations: Sequence[Any], names: Sequence[str]) -> Any:

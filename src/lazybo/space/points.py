@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 # The features of a user's function have units that come from this many random configurations.
 EXAMPLES = 128
-# Batch size of distances: limits memory.
-CHUNK = 10_000
 
 
 class Points:
@@ -361,18 +359,14 @@ def narrowed(points: Points, center: Array, side: float) -> "dict[str, Parameter
 
 def distances(points: Points, x: Array, center: Array) -> Array:
     """The largest difference between numbers, plus the distances of other kinds of parameters, (m,)."""
-    found = np.zeros(len(x))
-    for start in range(0, len(x), CHUNK):
-        part = x[start : start + CHUNK]
-        largest, others = np.zeros(len(part)), np.zeros(len(part))
-        for name, axis in points.axes.items():
-            place, middle = part[:, points.slices[name]], center[points.slices[name]]
-            gaps = axis.distances(place, middle)
-            gaps[np.isnan(place[:, 0]) & np.isnan(middle[0])] = 0.0
-            gaps[np.isnan(gaps)] = 1.0
-            if axis.numeric.all():
-                largest = np.maximum(largest, gaps)
-            else:
-                others += gaps
-        found[start : start + CHUNK] = largest + others
-    return found
+    largest, others = np.zeros((2, len(x)))
+    for name, axis in points.axes.items():
+        place, middle = x[:, points.slices[name]], center[points.slices[name]]
+        gaps = axis.distances(place, middle)
+        gaps[np.isnan(place[:, 0]) & np.isnan(middle[0])] = 0.0
+        gaps[np.isnan(gaps)] = 1.0
+        if axis.numeric.all():
+            largest = np.maximum(largest, gaps)
+        else:
+            others += gaps
+    return largest + others

@@ -68,8 +68,7 @@ class Column:
     before: int = 0
 
     def __post_init__(self) -> None:
-        count = self.categories
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+        if not checks.is_whole(self.categories) or self.categories < 0:
             raise ValueError(f"categories must be 0 (numeric) or the number of choices, not {self.categories!r}")
 
     @property
