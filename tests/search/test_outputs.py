@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna._hypervolume import compute_hypervolume
 from scipy.stats import norm
 
-from lazybo.search.hypervolume import hypervolume
 from lazybo.search.optimizer import Optimizer
 from lazybo.search.results import State
 
@@ -130,7 +130,7 @@ def test_two_objectives_fill_the_front() -> None:
     run(optimizer, lambda p: (two(p), None), 35)
     values = np.array([best.values for best in optimizer.front])
     # The front is √f₀ + √f₁ = 1, which dominates 1 - 1/6 of the unit square.
-    assert hypervolume(values, np.ones(2)) > 0.8
+    assert compute_hypervolume(values[(values < 1.0).all(axis=1)], np.ones(2)) > 0.8
     assert len(values) > 15
 
 

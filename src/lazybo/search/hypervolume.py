@@ -91,17 +91,6 @@ def _swept(front: Array, reference: Array) -> Boxes:
     return Boxes(array[:, :3], array[:, 3:])
 
 
-def hypervolume(points: Array, reference: Array) -> float:
-    """The volume that the points dominate below the reference."""
-    points = points[(points < reference).all(axis=1)]
-    if len(points) == 0:
-        return 0.0
-    ideal = points.min(axis=0)
-    lower, upper = boxes(points, reference)
-    open_part = np.prod(np.maximum(upper - np.maximum(lower, ideal), 0.0), axis=1).sum()
-    return float(np.prod(reference - ideal) - open_part)
-
-
 class HypervolumeImprovement:
     """The logarithm of the expected hypervolume improvement, with its derivatives."""
 
