@@ -6,7 +6,7 @@ from scipy.optimize import approx_fprime
 
 from lazybo.gp.kernels import Matern52
 from lazybo.gp.mixture import Posterior
-from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearField, NearMean, PriorMean
+from lazybo.gp.posterior import NEAR_CENTERS, NEAR_ROWS, NearField, NearMean, PriorMean, told_covariance
 from lazybo.gp.process import Process
 
 
@@ -26,7 +26,7 @@ def test_the_moments_of_a_process_agree(rng: np.random.Generator) -> None:
     posterior = filled(rng, 30)
     mean, covariance = posterior.posterior_covariance(posterior.X)
     np.testing.assert_allclose(Posterior([posterior]).smoothed(), mean, atol=1e-8)
-    np.testing.assert_allclose(posterior.told_covariance(posterior.X), covariance, atol=1e-12)
+    np.testing.assert_allclose(told_covariance(posterior, posterior.X), covariance, atol=1e-12)
 
 
 def test_the_near_field_of_few_rows_is_exact(rng: np.random.Generator) -> None:

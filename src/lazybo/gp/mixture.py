@@ -33,7 +33,17 @@ from scipy.special import ndtr, ndtri
 
 from lazybo.core import Array, one_thread
 from lazybo.gp.kernels.base import Kernel
-from lazybo.gp.posterior import CHUNK_ROWS, NO_VALUE, LeftOut, Moments, NearField, PriorMean, leave_one_out, root_of
+from lazybo.gp.posterior import (
+    CHUNK_ROWS,
+    NO_VALUE,
+    LeftOut,
+    Moments,
+    NearField,
+    PriorMean,
+    leave_one_out,
+    root_of,
+    told_covariance,
+)
 from lazybo.gp.process import Process, RightHandSide
 
 # A quantile is bisected this often: to a millionth of the widest interval.
@@ -330,7 +340,7 @@ class Posterior:
     def told_covariance(self, u: Array) -> Array:
         """The joint covariance at the rows of U, (m, m), given only the rows that have a target."""
         means = np.array([process.mean(u) for process in self.processes])  # pending rows do not change them
-        return self._joint(means, np.array([process.told_covariance(u) for process in self.processes]))[1]
+        return self._joint(means, np.array([told_covariance(process, u) for process in self.processes]))[1]
 
     def _joint(self, means: Array, covariances: Array) -> tuple[Array, Array]:
         middle = self.weights @ means

@@ -139,7 +139,7 @@ class NearField:
     def __init__(self, process: "Process", centers: Array) -> None:
         self._kernel = process.kernel
         self._prior = None if process.prior is None else NearMean(process.prior, centers)
-        self._sum = NearSum(process.kernel, process.rows.c, process.alpha, centers, NEAR_ROWS, process.informative)
+        self._sum = NearSum(process.kernel, process.rows.c, process.alpha, centers, NEAR_ROWS, process.rows.informative)
         self._inverse = process.inverse_among(self._sum.rows)
 
     def posterior(self, u: Array, center: Index) -> tuple[Array, Array]:
@@ -234,7 +234,7 @@ def leave_one_out(process: "Process", most: int | None = None) -> LeftOut:
     1/Bᵢᵢ. B is the inverse of K without the pending rows p: with A = K⁻¹, Bᵢᵢ = Aᵢᵢ - Aᵢₚ (Aₚₚ)⁻¹ Aₚᵢ. A row costs one
     triangular solve, O(n²). Nothing is factored again.
     """
-    known = ~np.isnan(process.targets) & process.informative
+    known = ~np.isnan(process.targets) & process.rows.informative
     rows = np.flatnonzero(known)
     if most is not None and len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).round().astype(np.intp)]
@@ -249,3 +249,18 @@ def leave_one_out(process: "Process", most: int | None = None) -> LeftOut:
             solved = np.linalg.solve(pending.T @ pending, cross)
             precision[block] -= np.einsum("ij,ij->j", cross, solved)
     return LeftOut(rows, process.targets[rows] - process.alpha[rows] / precision, 1.0 / np.sqrt(precision))
+
+
+def told_covariance(process: "Process", u: Array) -> Array:
+    """The joint covariance at the rows of U, (m, m), given only the rows with a target.
+
+    With p the pending rows, k their covariances with U set to 0, A = K⁻¹, C = L⁻¹ E_p and V = L⁻¹ k, it is
+    k(U, U) - Vᵀ V + (Cᵀ V)ᵀ (Cᵀ C)⁻¹ (Cᵀ V), since the inverse of K without p is A_oo - A_op (A_pp)⁻¹ A_po.
+    """
+    kernel, rows = process.kernel, np.flatnonzero(np.isnan(process.targets))
+    z = kernel.features(kernel.check(u, "U"))
+    k = kernel.between(process.rows.c, z)
+    k[rows] = 0.0
+    v, c = process.factor.solve_lower(k), process.factor.unit_columns(rows)
+    cross = c.T @ v
+    return np.asarray(kernel.between(z, z) - v.T @ v + cross.T @ np.linalg.solve(c.T @ c, cross))

@@ -60,6 +60,11 @@ class Rows(NamedTuple):
         new = (x, kernel.coordinates.of(x), relative_variances(known, 1.0), expected)
         return Rows(*(np.concatenate(pair) for pair in zip(self, new, strict=True)))
 
+    @property
+    def informative(self) -> NDArray[np.bool_]:
+        """Which rows say something about values, (n,): not those of evaluations that failed (`NO_VALUE`)."""
+        return self.known < NO_VALUE
+
     def first(self, n: int) -> "Rows":
         """The first n rows."""
         return Rows(*(each[:n] for each in self))
@@ -128,11 +133,6 @@ class Process:
     def known_variances(self) -> Array:
         """v, (n,); a read-only view."""
         return read_only(self.rows.known)
-
-    @property
-    def informative(self) -> NDArray[np.bool_]:
-        """Which rows say something about values, (n,): not those of evaluations that failed (`NO_VALUE`)."""
-        return self.rows.known < NO_VALUE
 
     # ----------------------------------------------------------------- change
 
@@ -219,7 +219,7 @@ class Process:
         """The posterior mean at the rows of U, (m,) or (m, q), in O(n m). No solves are needed."""
         points = self.kernel.check(u, "U")
         k = self.kernel.between(self.rows.c, self.kernel.features(points))
-        return self.expected(k.T, self._alpha(), points)
+        return self.expected(k.T, self._solutions()[1], points)
 
     def posterior(self, u: ArrayLike) -> Moments:
         """Mean and variance of the latent function at the rows of U."""
@@ -237,7 +237,7 @@ class Process:
         k, slope = self.kernel.with_slope(z, self.rows.c)
         v = self.factor.solve_lower(k.T)
         beta = self.factor.solve_upper(v)
-        by_mean = product(slope.by_points(self._alpha()), self._right.unit)
+        by_mean = product(slope.by_points(self._solutions()[1]), self._right.unit)
         if self.prior is not None:
             by_mean = by_mean + self.prior.gradient(points)
         by_variance = -2.0 * slope.by_points(beta.T)
@@ -258,19 +258,6 @@ class Process:
         points = self.kernel.check(u, "U")
         c = self.kernel.features(points)
         return points, c, self.factor.solve_lower(self.kernel.between(self.rows.c, c))
-
-    def told_covariance(self, u: ArrayLike) -> Array:
-        """The joint covariance at the rows of U, (m, m), given only the rows with a target.
-
-        With p the pending rows, k their covariances with U set to 0, A = K⁻¹, C = L⁻¹ E_p and V = L⁻¹ k, it is
-        k(U, U) - Vᵀ V + (Cᵀ V)ᵀ (Cᵀ C)⁻¹ (Cᵀ V), since the inverse of K without p is A_oo - A_op (A_pp)⁻¹ A_po.
-        """
-        z, rows = self.kernel.features(self.kernel.check(u, "U")), self._right.pending
-        k = self.kernel.between(self.rows.c, z)
-        k[rows] = 0.0
-        v, c = self.factor.solve_lower(k), self.factor.unit_columns(rows)
-        cross = c.T @ v
-        return np.asarray(self.kernel.between(z, z) - v.T @ v + cross.T @ np.linalg.solve(c.T @ c, cross))
 
     def log_marginal_likelihood(self) -> float:
         """log p(t | X) = -½ tᵀα - Σ log Lᵢᵢ - n/2 log 2π (paper, algorithm 1, line 7), the sum over all outputs.
@@ -294,18 +281,15 @@ class Process:
     @property
     def alpha(self) -> Array:
         """α = K⁻¹ t; 0 where pending."""
-        return in_units(self._alpha(), self._right.unit)
+        return in_units(self._solutions()[1], self._right.unit)
 
-    def _whitened(self) -> Array:
-        """w in units of the right-hand side, with targets of pending rows such that their α is 0."""
-        return self._solutions()[0] if len(self._right.pending) else self._solved_lower()
+    def _whitened(self, *, pending: bool = True) -> Array:
+        """w in units of the right-hand side, with the targets of ``pending`` rows for which their α is 0, or without.
 
-    def _alpha(self) -> Array:
-        """α in units of the right-hand side."""
-        return self._solutions()[1]
-
-    def _solved_lower(self) -> Array:
-        """L⁻¹ of the right-hand side. If its first rows are unchanged, only w₂ = D⁻¹ (t₂ - Qᵀ w₁) is computed."""
+        If the first rows of the right-hand side are unchanged, only w₂ = D⁻¹ (t₂ - Qᵀ w₁) is computed.
+        """
+        if pending and len(self._right.pending):
+            return self._solutions()[0]
         right = self._right.values
         if right is not self._solved_for:
             done = _unchanged(right, self._solved_for) // CHUNK_ROWS * CHUNK_ROWS
@@ -315,8 +299,9 @@ class Process:
         return self._w
 
     def _solutions(self) -> tuple[Array, Array]:
+        """w and α in units of the right-hand side."""
         if self._solved is None:
-            w, rows = self._solved_lower(), self._right.pending
+            w, rows = self._whitened(pending=False), self._right.pending
             alpha = self.factor.solve_upper(w)
             if len(rows):
                 columns = self.factor.unit_columns(rows)

@@ -300,7 +300,7 @@ def variance_rows(process: Process, most: int) -> NDArray[np.intp] | None:
     """
     if process.n <= most:
         return None
-    useful = np.flatnonzero(process.informative)
+    useful = np.flatnonzero(process.rows.informative)
     targets = np.where(np.isnan(process.targets), -np.inf, process.targets)  # pending rows lower the variance too
     order = useful[np.argsort(targets[useful], kind="stable")]
     best, rest = order[: most // 2], np.sort(order[most // 2 :])

@@ -218,7 +218,8 @@ class Predictor:
     @property
     def known_variances(self) -> Array:
         """Known variances of the noise of all rows, 0 where none is known or nothing was measured, (n,)."""
-        known = np.where(self.posterior.leading.informative, self.posterior.leading.known_variances, 0.0)
+        rows = self.posterior.leading.rows
+        known = np.where(rows.informative, rows.known, 0.0)
         known[self.forecasts] = 0.0
         return known
 
