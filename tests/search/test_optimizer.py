@@ -87,6 +87,13 @@ def test_a_space_of_constants_has_no_model_and_no_maxima() -> None:
         optimizer.model.surrogate()
 
 
+def test_a_space_of_constants_may_have_features() -> None:
+    space = Space({"x": [1], "y": (2, 2)}, features=lambda params: [params["y"]])
+    optimizer = Optimizer(space, seed=0, n_startup=0)
+    optimizer.observe({"x": 1, "y": 2}, 1.0)
+    assert optimizer.ask().params == {"x": 1, "y": 2}
+
+
 def test_it_finds_the_best_of_a_mixed_space() -> None:
     optimizer = Optimizer(MIXED, seed=0)
     asked = run(optimizer, mixed, 40)

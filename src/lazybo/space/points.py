@@ -206,6 +206,8 @@ class Points:
     def perturbed(self, x: Array, ranges: Array, rng: np.random.Generator) -> Array:
         """Points near some others, (m, d): numbers make random steps up to their ``ranges``, and choices change."""
         m, d = len(x), self.draws
+        if d == 0:  # a space of constants has one point
+            return np.array(x)
         width = 10 ** rng.uniform(-3.0, 0.0, (m, 1)) * np.minimum(ranges[self._stepped], 1.0)
         touched = rng.random((m, d)) < np.maximum(rng.random((m, 1)), 1.5 / d)
         step = width * rng.standard_normal((m, d))
