@@ -148,7 +148,10 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --trials 3 --float x -- train {x}", "write --float NAME=LOW:HIGH"),
         ("tune --trials 3 --float x=0:1 --int x=0:1 -- train {x}", "was given twice"),
         ("tune --trials 3 --choice x=a,a -- train {x}", "'a' is given twice"),
-        ("tune --trials 0 --float x=0:1 -- train {x}", "trials must be a whole number of at least 1, not 0"),
+        (
+            "tune --trials 0 --float x=0:1 -- train {x}",
+            "trials must be a whole number from 1 to 92",
+        ),
         ("tune --trials 3 --trial-timeout 0 --float x=0:1 -- train {x}", "positive number of seconds"),
         ("tune --trials 3 --float x=0:1 -- trian {x}", "'trian' was not found in PATH"),
         ("tune --trials 3 --confirm 3 --float x=0:1 -- train {x}", "confirm is a part of trials"),
@@ -180,10 +183,13 @@ def test_a_parameter_may_be_named_in_every_way_of_a_flag() -> None:
         ("tune --target nan --float x=0:1 -- train {x}", "target must be a finite number, not nan"),
         (
             f"tune --trials {10**400} --float x=0:1 -- train {{x}}",
-            "trials must be at most 9223372036854775807, not 1000",
+            "trials must be a whole number from 1 to 9223372036854775807, not 1000",
         ),
-        (f"tune --trials 3 --parallel {10**400} --float x=0:1 -- train {{x}}", "parallel must be at most 10000"),
-        (f"tune --trials 3 --seed {10**400} --float x=0:1 -- train {{x}}", "seed must be at most"),
+        (
+            f"tune --trials 3 --parallel {10**400} --float x=0:1 -- train {{x}}",
+            "parallel must be a whole number from",
+        ),
+        (f"tune --trials 3 --seed {10**400} --float x=0:1 -- train {{x}}", "seed must be a whole number from 0 to"),
         (
             f"tune --trials 3 --int x=0:{10**400} -- train {{x}}",
             "high must be a whole number within ±9223372036854775807",

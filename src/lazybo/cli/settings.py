@@ -67,13 +67,6 @@ Where = tuple[str, str | None]
 # --------------------------------------------------------------------------------------- checks
 
 
-def _count(name: str, value: Any, least: int = 1, most: int = LARGEST_COUNT) -> int:
-    number = checks.whole(name, value, least)
-    if number > most:
-        raise ValueError(f"{name} must be at most {most}, not {checks.shortened(value, 30)}")
-    return number
-
-
 def _wait(name: str, value: Any) -> float:
     limit = checks.seconds(name, value)
     if limit > LONGEST_WAIT:
@@ -115,6 +108,9 @@ WHOLE = Kind(int, "a whole number", int | None)
 SECONDS = Kind(int | float, "seconds", float | None)
 NUMBER = Kind(int | float, "a number", float | None)
 SWITCH = Kind(bool, "true or false", bool | None)
+
+
+COUNT, AT_ONCE = partial(checks.whole, least=1, most=LARGEST_COUNT), partial(checks.whole, least=1, most=10_000)
 
 
 def _list(words: str) -> Kind:
@@ -237,7 +233,7 @@ SETTINGS = (
         metavar="REGEX",
     ),
     Setting("from_environment", SWITCH, "The program reads LAZYBO_PARAMS: parameters need no placeholders."),
-    Setting("trials", WHOLE, "Total number of trials, earlier runs included.", WHEN, check=_count),
+    Setting("trials", WHOLE, "Total number of trials, earlier runs included.", WHEN, check=COUNT),
     _limit("timeout", SECONDS, check=_wait),
     _limit("target_value", NUMBER, key="target", check=checks.finite_number),
     _limit("patience", WHOLE),
@@ -260,7 +256,7 @@ SETTINGS = (
         "{checkpoint} in the command is a folder of the trial that outlives the program.",
         WHEN,
         "N",
-        _count,
+        COUNT,
     ),
     Setting(
         "grace",
@@ -270,7 +266,13 @@ SETTINGS = (
         "SECONDS",
         _wait,
     ),
-    Setting("parallel", WHOLE, "Trials at the same time (default: 1).", WHERE, check=partial(_count, most=10_000)),
+    Setting(
+        "parallel",
+        WHOLE,
+        "Trials at the same time (default: 1).",
+        WHERE,
+        check=AT_ONCE,
+    ),
     Setting("executor", TEXT, "threads (default for commands), processes, dask://host:port, ray, mpi.", WHERE),
     Setting(
         "devices",
@@ -285,7 +287,7 @@ SETTINGS = (
     Setting("study", TEXT, "The study's name (default: the name of the TOML file, or lazybo).", KEPT),
     Setting("output", TEXT, "The folder for the output of all trials.", KEPT, "DIR"),
     Setting("checkpoints", TEXT, "The folder for all checkpoints (default: in --output).", KEPT, "DIR"),
-    _option("seed", WHOLE, KEPT, check=partial(_count, least=0)),
+    _option("seed", WHOLE, KEPT, check=partial(checks.whole, least=0, most=LARGEST_COUNT)),
 )
 KEYS = {setting.key: setting for setting in SETTINGS if setting.in_file}
 

@@ -111,8 +111,7 @@ class Reading:
     def parse(self, line: bytes) -> Value | Step | None:
         """The value or intermediate value in a line, or None."""
         if self.regex is not None:
-            found = self._matches(line)
-            return found[-1] if found else None
+            return next((parsed for _, parsed in self._matches(line) if parsed is not None), None)
         text = line.strip()
         if text[:1] == b"{":
             parsed = _object(text)
@@ -135,17 +134,13 @@ class Reading:
 
     def unreadable(self, line: bytes) -> str | None:
         """The text that the regular expression matched in a line, if its group is not a number."""
-        if self.regex is None or len(line) > MAX_SEARCHED:
-            return None
-        found = [m for m in _compiled(self.regex).finditer(_text(line)) if _from_match(m) is None]
-        return found[-1].group() if found else None
+        return next((match.group() for match, parsed in self._matches(line) if parsed is None), None)
 
-    def _matches(self, line: bytes) -> list[Value | Step]:
-        assert self.regex is not None, "called only with a regular expression"
-        if len(line) > MAX_SEARCHED:
+    def _matches(self, line: bytes) -> list[tuple[re.Match[str], Value | Step | None]]:
+        """The matches of the regular expression with what they say, the last one first."""
+        if self.regex is None or len(line) > MAX_SEARCHED:
             return []
-        found = [_from_match(match) for match in _compiled(self.regex).finditer(_text(line))]
-        return [each for each in found if each is not None]
+        return [(match, _from_match(match)) for match in _compiled(self.regex).finditer(_text(line))][::-1]
 
     def _value(self, parsed: Mapping[str, Any]) -> Value | None:
         if self.names:

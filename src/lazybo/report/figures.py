@@ -1,15 +1,11 @@
 """Figures of a study: pictures as files, or their numbers as plain data."""
 
-import dataclasses
 import html
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from optuna.distributions import BaseDistribution
 from optuna.study import Study
 
 from lazybo.core import codec, texts
@@ -40,7 +36,7 @@ class Figures:
 
     def numbers(self) -> Any:
         """The numbers of a figure as plain data for JSON; of all figures by their names."""
-        found = {each: _plain(FIGURES[each][0](self.study)) for each in self.kinds}
+        found = {each: records.plain(FIGURES[each][0](self.study)) for each in self.kinds}
         return found if self.all else found[self.kinds[0]]
 
     def write(self, output: Path | None) -> list[Path]:
@@ -87,23 +83,6 @@ def _drawable(study: Study) -> list[str]:
         return ["front", "time", *reported]
     varies = any(not d.single() for trial in trials for d in trial.frozen.distributions.values())
     return ["history", "time", *(["importances", "slices", "parallel"] if varies else []), *reported]
-
-
-def _plain(thing: Any) -> Any:
-    """A record as dicts and lists. JSON has no NaN and no infinity: they are None."""
-    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        return {field.name: _plain(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
-    if isinstance(thing, np.ndarray):
-        return _plain(thing.tolist())
-    if isinstance(thing, BaseDistribution):
-        return str(thing)
-    if isinstance(thing, tuple) and hasattr(thing, "_asdict"):
-        return _plain(thing._asdict())
-    if isinstance(thing, Mapping):
-        return {name: _plain(each) for name, each in thing.items()}
-    if isinstance(thing, Sequence) and not isinstance(thing, str):
-        return [_plain(each) for each in thing]
-    return None if isinstance(thing, float) and not math.isfinite(thing) else thing
 
 
 def _picture(kind: str, study: Study, form: str) -> bytes:

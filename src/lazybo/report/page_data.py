@@ -35,7 +35,7 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 
 from lazybo.core import Array, one_thread, texts
 from lazybo.gp import Posterior, Process
-from lazybo.report.records import counted_state
+from lazybo.report.records import counted_state, plain
 from lazybo.search import Optimizer, Predictor
 from lazybo.space import Space
 from lazybo.study import StudyView, TrialView
@@ -59,16 +59,8 @@ LEFT_OUT = ("measured", "expected", "low", "high")
 
 def as_json(thing: Any) -> str:
     """Plain data as JSON that is harmless inside a script element: it has no ``<``. NaN and infinity are null."""
-    text = json.dumps(_finite(thing), ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=str)
+    text = json.dumps(plain(thing), ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=str)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(thing: Any) -> Any:
-    if isinstance(thing, dict):
-        return {name: _finite(each) for name, each in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [_finite(each) for each in thing]
-    return None if isinstance(thing, float) and not math.isfinite(thing) else thing
 
 
 def name_of(text: object) -> str:
@@ -128,9 +120,7 @@ class _Places:
         if point is None:
             return None
         parts = [(name, point[self._space.points.slices[name]]) for name in self._space.points.names]
-        return [
-            self._known[name].get(x.tobytes()) if name in self._known else _finite(float(x[0])) for name, x in parts
-        ]
+        return [self._known[name].get(x.tobytes()) if name in self._known else plain(float(x[0])) for name, x in parts]
 
 
 def _trials(view: StudyView, places: _Places | None) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Small records of the trials of a study: history, times, front, learning curves, failures."""
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from optuna.distributions import BaseDistribution
 from optuna.study import Study
 
 from lazybo.core import one_thread, texts
@@ -287,3 +289,23 @@ def _row(trial: TrialView, view: StudyView, values: Sequence[str]) -> dict[str, 
         "state": trial.frozen.state.name,
         "reason": trial.fail_reason,
     }
+
+
+# ------------------------------------------------------------------------------- plain data
+
+
+def plain(thing: Any) -> Any:
+    """A record as dicts and lists. JSON has no NaN and no infinity: they are None."""
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        return {field.name: plain(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
+    if isinstance(thing, np.ndarray):
+        return plain(thing.tolist())
+    if isinstance(thing, BaseDistribution):
+        return str(thing)
+    if isinstance(thing, tuple) and hasattr(thing, "_asdict"):
+        return plain(thing._asdict())
+    if isinstance(thing, Mapping):
+        return {name: plain(each) for name, each in thing.items()}
+    if isinstance(thing, Sequence) and not isinstance(thing, str):
+        return [plain(each) for each in thing]
+    return None if isinstance(thing, float) and not math.isfinite(thing) else thing
