@@ -286,7 +286,8 @@ class _Parser:
         if isinstance(node, ast.Constant):
             return _constant(self._literal(node))
         if isinstance(node, ast.Name):
-            return _looked_up(self._name(node))
+            name = self._name(node)
+            return lambda params: _active(params, name)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
             sign = operator.neg if isinstance(node.op, ast.USub) else operator.pos
             return _applied(sign, [self.value(node.operand, depth + 1)])
@@ -334,13 +335,10 @@ def _constant(value: Any) -> Value:
     return lambda _: value
 
 
-def _looked_up(name: str) -> Value:
-    def value(params: Params) -> Any:
-        if name not in params:
-            raise _Inactive
-        return params[name]
-
-    return value
+def _active(params: Params, name: str) -> Any:
+    if name not in params:
+        raise _Inactive
+    return params[name]
 
 
 def _flag(name: str) -> Truth:

@@ -230,11 +230,11 @@ class LogLines:
         self._reasons: dict[str, int] = {}
         for trial in view.trials:
             self._count(trial)
-        self._before = _ends(study)
+        self._before = sum(trial.has_ended for trial in view.trials)
 
     def begun(self, study: Study) -> bool:
         """Whether any trial has ended since this object was made."""
-        return _ends(study) > self._before
+        return sum(trial.has_ended for trial in StudyView.of(study).trials) > self._before
 
     def __call__(self, _: Study, trial: FrozenTrial) -> None:
         """Print the line of a trial that has ended."""
@@ -281,7 +281,3 @@ class LogLines:
         self._tally.count(trial.frozen.state, trial.values, feasible=not trial.is_infeasible)
         if self._tally.best != before:
             self._best = trial
-
-
-def _ends(study: Study) -> int:
-    return sum(trial.has_ended for trial in StudyView.of(study).trials)

@@ -328,11 +328,7 @@ class LazySearchCV(BaseSearchCV):  # type: ignore[misc] # scikit-learn has no ty
         space, feasible = candidates.space.space, self.feasible
         if feasible is None:
             return space
-        return lazybo.Space(
-            space.distributions,
-            conditions=space.conditions,
-            feasible=lambda params: feasible(candidates.space.candidate(params)),
-        )
+        return space.changed(feasible=lambda params: feasible(candidates.space.candidate(params)))
 
     def _seed(self) -> int | None:
         """The seed of the study. None if a stored study decides: it keeps the seed that it was made with."""
