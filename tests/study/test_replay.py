@@ -22,8 +22,8 @@ import lazybo
 from benchmarks import replay as benchmark
 from lazybo.study.attributes import SEEN_KEY
 from lazybo.study.journal import open_journal
+from lazybo.study.memory import Opening, Seen, read_seen
 from lazybo.study.replaying import Replayed, replay
-from lazybo.study.seen import Opening, Seen, read_seen
 from lazybo.study.store import Store
 from tests.cli.command import app
 from tests.spaces import Problem, spaces

@@ -96,13 +96,15 @@ class Bracket:
 
     def _to_promote(self, trials: Sequence[TrialView], k: int, *, needed: bool) -> list[TrialView]:
         """The trials that are paused at a rung, if it is complete and fewer than its share have continued."""
-        ends = (*self.rungs[1:], inf)
-        reached = [trial for trial in trials if (trial.last_step or 0) >= self.rungs[k]]
-        here = [trial for trial in reached if trial.is_paused and (trial.last_step or 0) < ends[k]]
-        below = (trial for trial in trials if (trial.last_step or 0) < self.rungs[k])
-        coming = needed or any(trial.state == "running" for trial in below)
+        here = [trial for trial in trials if trial.is_paused and self._rungs_of(trial) == k + 1]
+        reached = [trial for trial in trials if self._rungs_of(trial) > k]
+        coming = needed or any(trial.state == "running" and self._rungs_of(trial) <= k for trial in trials)
         is_full = len(reached) >= self.counts[k] or not coming
         return here if is_full and len(reached) - len(here) < self.counts[k + 1] else []
+
+    def _rungs_of(self, trial: TrialView) -> int:
+        """How many rungs a trial has reached."""
+        return sum((trial.last_step or 0) >= rung for rung in self.rungs)
 
     def _value(self, trial: TrialView, rung: int) -> float:
         """The value at a rung, or at the first step after it; small is good."""

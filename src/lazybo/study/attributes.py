@@ -31,7 +31,7 @@ FORMAT_KEY = "lazybo:format"
 REPORTS_KEY = "lazybo:reports"
 # The options of the model of `optimize()`, and its space. In parts; `study.definition`.
 OPTIONS_KEY = "lazybo:options"
-# What the model has learned in `optimize()`. In parts; `StudyModel.unsaved_attributes`.
+# What the model has learned in `optimize()`. In parts; `study.memory`.
 MODEL_KEY = "lazybo:model"
 
 # ------------------------------------------------------------------- of a trial
@@ -39,7 +39,7 @@ MODEL_KEY = "lazybo:model"
 # The announcement of a trial: its parameters, and perhaps what was learned (``columns``, ``model``, ``finished``) and
 # the options of the sampler (``options``). In parts; `study.sampler`, `study.ledger`.
 SUGGESTION_KEY = "lazybo:suggestion"
-# What the suggestion of a trial had seen: the events of its session since the last trial. In parts; `study.seen`.
+# What the suggestion of a trial had seen: the events of its session since the last trial. In parts; `study.memory`.
 SEEN_KEY = "lazybo:seen"
 # The known variance of the noise in the value of a trial; `run.loop`.
 VARIANCE_KEY = "lazybo:variance"

@@ -118,22 +118,27 @@ def read_trials(database: RDBStorage, study_id: int, after: int = -1, also: Coll
 
     They are as Optuna reads them. Raises a KeyError if the study does not exist.
     """
+    with database.engine.connect() as connection:
+        return _read_trials(connection, study_id, after, [i for i in also if i <= after])
+
+
+def _read_trials(
+    connection: "Connection", study_id: int, after: int = -1, also: Collection[int] = ()
+) -> list[FrozenTrial]:
     from optuna.storages._rdb import models
     from sqlalchemy import select
 
     trials, studies = models.TrialModel.__table__, models.StudyModel.__table__
-    also = [i for i in also if i <= after]
     wanted = trials.c.study_id == study_id
     if after >= 0 and len(also) <= MOST_IDS:
         wanted &= (trials.c.trial_id > after) | trials.c.trial_id.in_(also)
-    with database.engine.connect() as connection:
-        rows = partial(_rows, connection, select(trials.c.trial_id).where(wanted))
-        # Trials first: one that ends in the meantime is read again, since it is unfinished here.
-        found = rows(models.TrialModel, "number", "state", "datetime_start", "datetime_complete", order="trial_id")
-        if found:
-            parts = _parts_of_trials(rows)
-        elif connection.execute(select(studies.c.study_id).where(studies.c.study_id == study_id)).first() is None:
-            raise KeyError(models.NOT_FOUND_MSG)
+    rows = partial(_rows, connection, select(trials.c.trial_id).where(wanted))
+    # Trials first: one that ends in the meantime is read again, since it is unfinished here.
+    found = rows(models.TrialModel, "number", "state", "datetime_start", "datetime_complete", order="trial_id")
+    if found:
+        parts = _parts_of_trials(rows)
+    elif connection.execute(select(studies.c.study_id).where(studies.c.study_id == study_id)).first() is None:
+        raise KeyError(models.NOT_FOUND_MSG)
     return [
         FrozenTrial(
             number=number,
@@ -271,23 +276,10 @@ class Tables:
         unchanged = {"study_name": self._studies.c.study_name}
         self._connection.execute(self._sql.update(self._studies).where(self._this_study).values(unchanged))
 
-    def configurations(self, keys: str) -> list[tuple[dict[str, float], dict[str, Any]]]:
-        """For each trial its parameters as internal numbers, and its attributes ``fixed_params`` and ``keys:...``.
-
-        Nobody adds trials until this transaction ends.
-        """
+    def trials(self) -> list[FrozenTrial]:
+        """All trials. Nobody adds any until this transaction ends."""
         self.lock_study()
-        sql, params = self._sql, self._models.TrialParamModel.__table__
-        attributes = self._models.TrialSystemAttributeModel.__table__
-        ids = sql.select(self._trials.c.trial_id).where(self._trials.c.study_id == self._study_id)
-        columns = (params.c.trial_id, params.c.param_name, params.c.param_value)
-        given = self._connection.execute(sql.select(*columns).where(params.c.trial_id.in_(ids)))
-        numbers = _by_trial((i, name, value) for i, name, value in given if name in self._space)
-        wanted = attributes.c.key.like(f"{keys}:%") | (attributes.c.key == "fixed_params")
-        columns = (attributes.c.trial_id, attributes.c.key, attributes.c.value_json)
-        kept = self._connection.execute(sql.select(*columns).where(attributes.c.trial_id.in_(ids) & wanted))
-        marks = _by_trial((i, key, json.loads(text)) for i, key, text in kept)
-        return [(numbers[i], marks[i]) for i in self._connection.execute(ids).scalars()]
+        return _read_trials(self._connection, self._study_id)
 
     def add_trial(
         self,
@@ -407,22 +399,6 @@ class Tables:
         ]
         if rows:
             self._connection.execute(self._sql.insert(model.__table__), rows)
-
-    def recorded(self, trial_id: int) -> dict[str, Any]:
-        """The state of a trial, its values and its attributes, as plain data."""
-        sql, values = self._sql, self._models.TrialValueModel.__table__
-        state = sql.select(self._trials.c.state).where(self._trials.c.trial_id == trial_id)
-        ordered = sql.select(values.c.value).where(values.c.trial_id == trial_id).order_by(values.c.objective)
-        record = {
-            "state": self._connection.execute(state).scalar_one().name,
-            "values": list(self._connection.execute(ordered).scalars()),
-        }
-        models = {"user_attrs": "TrialUserAttributeModel", "system_attrs": "TrialSystemAttributeModel"}
-        for kind, model in models.items():
-            table = getattr(self._models, model).__table__
-            rows = sql.select(table.c.key, table.c.value_json).where(table.c.trial_id == trial_id)
-            record[kind] = {key: json.loads(text) for key, text in self._connection.execute(rows)}
-        return record
 
     def replace_result(self, trial_id: int, state: TrialState, values: Sequence[float] | None) -> None:
         """Replace the state and the values of a trial that has ended, and remove its system attributes."""

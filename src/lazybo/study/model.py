@@ -4,42 +4,30 @@ Finished trials are observations, whichever process ran them. Running trials are
 end if they report a learning curve; so are paused ones. Stopped trials count with a forecast.
 """
 
-import hashlib
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.core import checks, codec
+from lazybo.core import checks
 from lazybo.search import Optimizer, Options, Suggestion
 from lazybo.space import Space
 from lazybo.study.attributes import (
     ATTEMPTS_KEY,
-    MODEL_KEY,
     PAUSE_KEY,
-    SUGGESTION_KEY,
     announcement,
-    object_of,
-    of_trial,
-    rewritable_parts,
 )
 from lazybo.study.definition import check_format, directions_of, options_of, reporting_of
 from lazybo.study.feed import Feed
-from lazybo.study.seen import Seen
+from lazybo.study.memory import Memory
 from lazybo.study.store import Store
 from lazybo.study.training_curves import Final, TrainingCurves
 from lazybo.study.trial import TrialView, evaluations_of, feasible_of, params_in
 
-_logger = optuna.logging.get_logger("optuna.samplers.lazybo")
-
-# The description of a parameter with thousands of choices is long and written with most trials. Its hash is enough.
-LONGEST_COLUMN = 500
 # A running trial gets a forecast after MIN_WATCHED values, and a new one when their number has grown by WATCHED_GROWTH.
 MIN_WATCHED = 2
 WATCHED_GROWTH = 1.2
@@ -331,96 +319,3 @@ def model_of(study: Study, trials: Sequence[FrozenTrial]) -> StudyModel:
     model.absorb(trials, -1)
     model.tell_forecasts()
     return model
-
-
-# ------------------------------------------------------------- what was learned
-
-
-class Memory:
-    """What an optimiser has learned from ``finished`` trials of a study, and what of it the study has.
-
-    A resumed study or a second process continues with it. It is stored with the trial whose suggestion needed it
-    (`StudyModel.announcement`), or with the study (`unsaved_attributes`).
-    """
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        space = optimizer.space
-        columns = [[name, str(space.parameters[name])] for name in space.points.names]
-        columns += [["features", str(space.points.own)]] if space.points.own else []
-        self._columns = _short_columns(columns)
-        self._planner = optimizer.planner
-        self.basis = ""  # `TrainingCurves.basis` when the process was last built for forecasts
-        self.finished = 0
-        self.seen = Seen()
-        self._saved = self.learned()  # as it was last written or read
-        self._saved_at = 0  # the number of events then
-
-    def learned(self) -> dict[str, Any]:
-        """What was learned, as plain data that `adopt` takes."""
-        curves = {"curves": self.basis} if self.basis else {}
-        found = {"columns": self._columns, "model": self._planner.state(), **curves}
-        plain: dict[str, Any] = json.loads(json.dumps(found))  # so that it is equal to what a study returns
-        return plain
-
-    def adopt(self, saved: Mapping[str, Any]) -> None:
-        """Continue with what a model of the same space had `learned`. Raises a ValueError if that is damaged."""
-        session, events = saved.get("by", ("", 0))
-        recalled = str(session), checks.whole("by", events, 0)
-        self._planner.restore(saved["model"])
-        self.basis, self.seen.recalled = str(saved.get("curves", "")), recalled
-
-    def recall(self, attributes: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> None:
-        """Restore what another process, or an earlier one, has learned about the same space.
-
-        It is stored with the study, whose ``attributes`` are given, or with a trial; the latest counts.
-        """
-        last = next((trial for trial in reversed(trials) if "model" in TrialView(trial).handling.announcement), None)
-        candidates = [(f"the attribute {MODEL_KEY!r} of the study", attributes, MODEL_KEY)]
-        if last is not None:
-            candidates.append((of_trial(SUGGESTION_KEY, last.number), last.system_attrs, SUGGESTION_KEY))
-        latest = -1
-        for where, stored, key in candidates:
-            try:
-                with codec.readable(where):
-                    saved = object_of(stored, key)
-                    if not saved or _short_columns(saved["columns"]) != self._columns:
-                        continue
-                    finished = checks.whole("finished", saved.get("finished", 0), 0)
-                    if finished >= latest:
-                        self.adopt(saved)
-                        latest = finished
-            except ValueError as error:
-                _logger.warning(f"What this study learned earlier cannot be used ({error}); it is learned again.")
-        self._saved = self.learned()
-
-    def unsaved(self) -> dict[str, Any]:
-        """What has been learned since it was last saved. It then counts as saved."""
-        learned = self.learned()
-        if learned == self._saved:
-            return {}
-        self._saved, self._saved_at = learned, self.seen.count
-        by = {"by": [self.seen.session, self.seen.count]} if self.seen.opening is not None else {}
-        return {"finished": self.finished, **by, **learned}
-
-    def unsaved_attributes(self) -> dict[str, Any]:
-        """The same as attributes of the study."""
-        unsaved = self.unsaved()
-        return rewritable_parts(MODEL_KEY, json.dumps(unsaved)) if unsaved else {}
-
-    def forget_unsaved(self) -> None:
-        """Go back to what was learned when it was last saved, since the suggestion that needed more is not used.
-
-        Only new trials save what was learned. So what a resumed run continues with never depends on what was
-        suggested, not used, and then lost.
-        """
-        if self.learned() != self._saved:
-            self.seen.note(f"z{self._saved_at}")
-            self.adopt(self._saved)
-
-
-def _short_columns(columns: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Names and descriptions of parameters, with a hash instead of each long description."""
-    return [
-        [name, text if len(text) <= LONGEST_COLUMN else hashlib.sha256(text.encode()).hexdigest()]
-        for name, text in columns
-    ]

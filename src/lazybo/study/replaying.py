@@ -1,7 +1,7 @@
 """replay(): every suggestion of a study made again, from the study alone, and compared bit for bit.
 
-The trials have kept what each suggestion had seen (`lazybo.study.seen`). A session is replayed event by event on a new
-model; sessions that continue with what another one had learned get it from the replay of that one.
+The trials have kept what each suggestion had seen (`lazybo.study.memory`). A session is replayed event by event on a
+new model; sessions that continue with what another one had learned get it from the replay of that one.
 """
 
 import json
@@ -25,8 +25,8 @@ from lazybo.study.attributes import (
     object_of,
 )
 from lazybo.study.definition import directions_of, options_digest, options_of, reporting_of
+from lazybo.study.memory import Opening, Part, read_seen
 from lazybo.study.model import StudyModel
-from lazybo.study.seen import Opening, Part, read_seen
 from lazybo.study.store import Store
 from lazybo.study.trial import TrialView, as_given, params_in
 
@@ -136,86 +136,83 @@ def _open(
     return ""
 
 
+@dataclass
 class _Player:
-    """Replays the events of one session on a model."""
+    """Replays the events of one session on a model. ``missing`` says what it lacks, ``doubt`` what it may lack."""
 
-    def __init__(
-        self,
-        name: str,
-        model: StudyModel,
-        trials: Sequence[FrozenTrial],
-        wanted: set[Moment],
-        moments: dict[Moment, dict[str, Any]],
-        missing: str,
-    ) -> None:
-        self._name, self._model, self._trials = name, model, trials
-        self._wanted, self._moments, self._missing = wanted, moments, missing
-        self._doubt = ""  # what may be missing
-        self._ended: list[FrozenTrial] = []
-        self._proposed: dict[int, dict[str, Any]] = {}  # the last suggestions by number, unless a trial has them
-        self._repeat: dict[str, Any] | None = None
+    name: str
+    model: StudyModel
+    trials: Sequence[FrozenTrial]
+    wanted: set[Moment]
+    moments: dict[Moment, dict[str, Any]]
+    missing: str
+    doubt: str = ""
+    ended: list[FrozenTrial] = field(default_factory=list)
+    proposed: dict[int, dict[str, Any]] = field(
+        default_factory=dict
+    )  # the last ones by number, unless a trial has them
+    repeat: dict[str, Any] | None = None
 
     def play(self, session: _Session) -> Iterator[Replayed]:
         """Replay all events; yields each trial whose suggestion is then known."""
         count, version = 0, "" if session.opening is None else session.opening.version
         if version != lazybo.__version__:
             made = f"lazybo {version}" if version else "another version of lazybo"
-            self._doubt = f"it was suggested by {made}, and {lazybo.__version__} suggests something else"
+            self.doubt = f"it was suggested by {made}, and {lazybo.__version__} suggests something else"
         self._keep(count)
         for number, events in session.parts:
             for event in events:
                 try:
                     yield from self._follow(event)
                 except (Missing, ValueError, IndexError) as error:
-                    self._missing = self._missing or str(error)
+                    self.missing = self.missing or str(error)
                 count += 1
                 self._keep(count)
             if number is not None:
-                params = self._repeat if self._repeat is not None else self._proposal(number)
-                self._repeat = None
-                yield self._compared(self._trials[number], params)
-
-    def _proposal(self, number: int) -> dict[str, Any] | None:
-        """What was proposed for a trial. It has a later number if others wrote while its process was suspended."""
-        if number not in self._proposed:
-            number = min(self._proposed, default=number)
-        return self._proposed.pop(number, None)
+                # It has a later number than its proposal if others wrote while its process was suspended.
+                first = number if number in self.proposed else min(self.proposed, default=number)
+                params = self.repeat if self.repeat is not None else self.proposed.pop(first, None)
+                self.repeat = None
+                yield self._compared(self.trials[number], params)
 
     def _keep(self, count: int) -> None:
         """Keep what was learned after this many events, if somebody continues with it."""
-        if not self._missing and (self._name, count) in self._wanted:
-            self._moments[self._name, count] = self._model.memory.learned()
+        if not self.missing and (self.name, count) in self.wanted:
+            self.moments[self.name, count] = self.model.memory.learned()
 
     def _follow(self, event: str) -> Iterator[Replayed]:
         """One event; yields the trial that it completes."""
-        if self._missing:
+        if self.missing:
             return
-        model, kind, argument = self._model, event[0], event[1:]
+        model, kind, argument = self.model, event[0], event[1:]
         if kind == "z":
-            model.memory.adopt(self._moments[self._name, int(argument)])
+            model.memory.adopt(self.moments[self.name, int(argument)])
         elif kind == "x":
-            found = model.next_repeat(self._ended)
+            found = model.next_repeat(self.ended)
             if found is not None:  # else a driver that has reserved a number uses the last one
-                self._repeat = found[0]
+                self.repeat = found[0]
         elif kind == "b":
             model.optimizer.planner.budget_left = json.loads(argument.replace("None", "null"))
         elif kind == "q":
             first, count = map(int, argument.split("."))
-            self._proposed, self._repeat = dict(enumerate(model.propose(first, count), first)), None
+            self.proposed, self.repeat = dict(enumerate(model.propose(first, count), first)), None
         elif kind == "c":
-            trial = self._trials[int(argument)]
+            trial = self.trials[int(argument)]
             yield self._compared(trial, model.complete(self._fixed(trial), trial.number))
         else:
             self._tell(kind, *map(int, argument.split(".")))
 
     def _tell(self, kind: str, number: int, count: int = 0) -> None:
         """An event of a trial."""
-        trial, model = self._trials[number], self._model
+        trial, model = self.trials[number], self.model
         if kind == "a":
             model.announce(number, TrialView(trial).handling.announced(model.space.distributions))
         elif kind == "f":
-            self._check_final(trial)
-            self._ended.append(trial)
+            if not trial.state.is_finished():
+                raise Missing(f"trial {number} had ended and runs again")
+            if trial.user_attrs.get(CORRECTIONS_KEY):
+                raise Missing(f"the value of trial {number} was corrected by hand")
+            self.ended.append(trial)
             model.settle(trial)
         elif kind == "p":
             model.hold(_paused_at(trial, count))
@@ -224,29 +221,22 @@ class _Player:
             again = f"trial {number} was run again, and the values that it had reported before are gone"
             if len(steps) < count:
                 raise Missing(again)
-            self._doubt = self._doubt or (again if ATTEMPTS_KEY in trial.system_attrs else "")
+            self.doubt = self.doubt or (again if ATTEMPTS_KEY in trial.system_attrs else "")
             model.watch(number, {step: trial.intermediate_values[step] for step in steps})
-
-    @staticmethod
-    def _check_final(trial: FrozenTrial) -> None:
-        if not trial.state.is_finished():
-            raise Missing(f"trial {trial.number} had ended and runs again")
-        if trial.user_attrs.get(CORRECTIONS_KEY):
-            raise Missing(f"the value of trial {trial.number} was corrected by hand")
 
     def _fixed(self, trial: FrozenTrial) -> dict[str, Any]:
         """The parameters that somebody has chosen for an enqueued trial."""
-        space = self._model.space.distributions
+        space = self.model.space.distributions
         if f"{INITIAL_KEY}:0" not in trial.system_attrs:
             return as_given(trial.system_attrs.get("fixed_params", {}), space)
         given = object_of(trial.system_attrs, INITIAL_KEY)
         return {name: space[name].to_external_repr(value) for name, value in given.items() if name in space}
 
     def _compared(self, trial: FrozenTrial, again: dict[str, Any] | None) -> Replayed:
-        params = params_in(self._model.space.distributions, trial.params)
-        if not self._missing and again != params and self._doubt:
-            self._missing = self._doubt
-        return Replayed(trial.number, params, None if self._missing else again, self._missing)
+        params = params_in(self.model.space.distributions, trial.params)
+        if not self.missing and again != params and self.doubt:
+            self.missing = self.doubt
+        return Replayed(trial.number, params, None if self.missing else again, self.missing)
 
 
 def _paused_at(trial: FrozenTrial, step: int) -> FrozenTrial:

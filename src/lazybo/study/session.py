@@ -36,6 +36,7 @@ from lazybo.study.attributes import (
     PAUSED_KEY,
     REPEAT_KEY,
     SECONDS_KEY,
+    SEEN_KEY,
     SKIPPED_KEY,
     STEPS_KEY,
     VARIANCE_KEY,
@@ -50,7 +51,7 @@ from lazybo.study.journal import has_lock
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.storage_calls import StorageCalls
 from lazybo.study.store import Store
-from lazybo.study.trial import Result, TrialView, as_given
+from lazybo.study.trial import Result, TrialView, as_given, params_in
 from lazybo.study.view import StudyView
 
 _T = TypeVar("_T")
@@ -150,8 +151,7 @@ class Session:
         """Queue the configurations that the study does not have yet."""
 
         def add_missing(storage: Tables | StorageCalls) -> None:
-            there = storage.configurations(INITIAL_KEY)
-            present = [_configuration(numbers, attributes, self._space) for numbers, attributes in there]
+            present = [_configuration(trial, self._space) for trial in storage.trials()]
             for params in first:
                 numbers = internal(params, self._space)
                 if numbers in present:
@@ -186,17 +186,16 @@ class Session:
         can_refuse = self.store.database is not None or has_lock(self.store.storage)
         for _ in range(MAX_RACES if can_refuse else 0):
             try:
-                begun = self._create(expected, min(expected + 1, end()), params, self._marks(repeat_of(params)))
+                begun = self._create(expected, min(expected + 1, end()), params, repeat_of(params))
                 # With another number it does not know what others wrote to a journal while this process was suspended.
                 return self._needed(begun, end() if begun.number == expected else 0)
             except NumberTaken as taken:
                 expected = taken.number
-                proposed = again(expected)
-                if proposed is None:
+                if (proposed := again(expected)) is None:
                     return None
                 params = proposed
         try:
-            reserved = self._create(0, end() if can_refuse else inf, {}, {})
+            reserved = self._create(0, end() if can_refuse else inf)
         except NumberTaken:
             return None  # the caller reads the study, and begins again if more trials are needed
         if can_refuse or reserved.number != expected:
@@ -204,16 +203,7 @@ class Session:
             if proposed is None and self._needed(reserved, end()) is None:
                 return None
             params = params if proposed is None else proposed
-        marks = self._marks(repeat_of(params))
-        self._complete(reserved.id, params, marks)
-        if marks and self._model is not None:
-            self._model.seen.written()
-        return _running(reserved.id, reserved.number, params, marks)
-
-    def _marks(self, repeat_of: int | None) -> dict[str, Any]:
-        """The attributes of a new trial."""
-        seen = {} if self._model is None else self._model.seen.attributes()
-        return seen if repeat_of is None else {REPEAT_KEY: repeat_of, **seen}
+        return self._complete(reserved, params, repeat_of(params))
 
     def _needed(self, begun: TrialView, end: float) -> TrialView | None:
         """A new trial with a number below ``end``. Otherwise None: others have begun some while this was suspended.
@@ -225,31 +215,43 @@ class Session:
         self.put_back(begun, 0, self.driver)
         return None
 
-    def _create(self, low: int, high: float, params: Params, marks: Mapping[str, Any]) -> TrialView:
+    def _create(self, low: int, high: float, params: Params | None = None, repeat: int | None = None) -> TrialView:
         """Create a running trial with a number in [low, high); raise `NumberTaken` and change nothing if none is free.
 
-        Without ``params`` it only reserves the number.
+        Without ``params`` it only reserves the number. ``repeat`` is the trial that it repeats.
         """
+        marks = {} if params is None else self._marks(repeat)
         attributes = {DRIVER_KEY: self.driver, **marks}
 
         def add(storage: Tables | StorageCalls) -> tuple[int, int]:
-            return storage.add_trial(TrialState.RUNNING, params, attributes, low, high, self._notes)
+            return storage.add_trial(TrialState.RUNNING, params or {}, attributes, low, high, self._notes)
 
-        created = _running(*self._write(add), params, attributes)
+        created = _running(*self._write(add), params or {}, attributes)
         self._notes = {}
-        if marks and self._model is not None:
-            self._model.seen.written()
-        return created
+        return self._begun(created)
 
-    def _complete(self, trial_id: int, params: Params, marks: Mapping[str, Any]) -> None:
+    def _complete(self, reserved: TrialView, params: Params, repeat: int | None) -> TrialView:
         """Write the parameters of a trial that has only its number."""
+        marks = self._marks(repeat)
 
         def write(storage: Tables | StorageCalls) -> None:
-            storage.restart(trial_id)
-            storage.set_trial_attributes(trial_id, marks)
-            storage.set_params(trial_id, params)
+            storage.restart(reserved.id)
+            storage.set_trial_attributes(reserved.id, marks)
+            storage.set_params(reserved.id, params)
 
         self._write(write)
+        return self._begun(_running(reserved.id, reserved.number, params, marks))
+
+    def _marks(self, repeat: int | None) -> dict[str, Any]:
+        """The attributes of a new trial."""
+        seen = {} if self._model is None else self._model.seen.attributes()
+        return seen if repeat is None else {REPEAT_KEY: repeat, **seen}
+
+    def _begun(self, trial: TrialView) -> TrialView:
+        """A trial whose marks were written, if it has them already."""
+        if self._model is not None and f"{SEEN_KEY}:0" in trial.frozen.system_attrs:
+            self._model.seen.written()
+        return trial
 
     def claim(self, trial: TrialView) -> tuple[TrialView, str] | None:
         """Take a queued trial; None if another process was faster. The model chooses the parameters that it lacks.
@@ -378,16 +380,16 @@ class Session:
                     "a value that was told can be changed in a database only, not in this storage; copy the study with "
                     "optuna.copy_study to an SQLite file and correct it there"
                 )
-            storage.lock_study()
-            before = storage.recorded(trial.id)
-            earlier = before["user_attrs"].pop(CORRECTIONS_KEY, [])
-            told = before["state"] in (TrialState.COMPLETE.name, TrialState.FAIL.name)
-            if not told or len(earlier) != corrections:
+            known = storage.trials()[trial.number]
+            had = {"user_attrs": known.user_attrs, "system_attrs": known.system_attrs}
+            earlier = had["user_attrs"].pop(CORRECTIONS_KEY, [])
+            if known.state not in (TrialState.COMPLETE, TrialState.FAIL) or len(earlier) != corrections:
                 return False
             storage.replace_result(trial.id, result.state, result.values)
             storage.set_trial_attributes(trial.id, system)
+            before = {"state": known.state.name, "values": known.values or []}
             for kind, now in (("user_attrs", result.user_attrs), ("system_attrs", system)):
-                before[kind] = {key: value for key, value in before[kind].items() if now.get(key, value) != value}
+                before[kind] = {key: value for key, value in had[kind].items() if now.get(key, value) != value}
             record = {**before, "corrected": datetime.now(UTC).isoformat(timespec="seconds")}
             storage.set_user_attributes(trial.id, {**result.user_attrs, CORRECTIONS_KEY: [*earlier, record]})
             storage.set_study_attributes(rewritable_parts(MODEL_KEY, "{}"))
@@ -422,14 +424,14 @@ def internal(params: Mapping[str, Any], space: Distributions) -> dict[str, float
     return {name: float(space[name].to_internal_repr(value)) for name, value in as_given(params, space).items()}
 
 
-def _configuration(params: dict[str, float], attributes: Mapping[str, Any], space: Distributions) -> object:
+def _configuration(trial: FrozenTrial, space: Distributions) -> object:
     """The configuration that a trial was queued with, or else its parameters, as internal numbers.
 
     None if it is from another space, or cannot be read.
     """
     try:
-        if f"{INITIAL_KEY}:0" in attributes:
-            return object_of(attributes, INITIAL_KEY)
-        return params or internal(attributes.get("fixed_params", {}), space)
+        if f"{INITIAL_KEY}:0" in trial.system_attrs:
+            return object_of(trial.system_attrs, INITIAL_KEY)
+        return internal(params_in(space, trial.params) or trial.system_attrs.get("fixed_params", {}), space)
     except codec.INVALID:
         return None

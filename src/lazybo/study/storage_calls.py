@@ -6,13 +6,12 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo.study.attributes import DRIVER_KEY, announcement
 from lazybo.study.databases import NumberTaken
 from lazybo.study.journal import Journal, gathered
 from lazybo.study.store import Store
-from lazybo.study.trial import params_in
 
 
 class StorageCalls:
@@ -25,12 +24,8 @@ class StorageCalls:
         self._store, self._storage = store, store.storage
         self._space = space
 
-    def configurations(self, keys: str) -> list[tuple[dict[str, float], dict[str, Any]]]:  # noqa: ARG002, D102 (Tables)
-        return [
-            ({name: self._internal(name, value) for name, value in params.items()}, trial.system_attrs)
-            for trial in self._store.trials()
-            for params in [params_in(self._space, trial.params)]
-        ]
+    def trials(self) -> list[FrozenTrial]:  # noqa: D102 (Tables)
+        return self._store.trials()
 
     def add_trial(  # noqa: D102 (Tables)
         self,
