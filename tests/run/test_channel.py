@@ -11,6 +11,7 @@ import pytest
 
 from lazybo.run.channel import ConnectionLimits, RemoteReporter, listening
 from lazybo.run.reports import StudyReporter
+from tests.run.running import open_trial
 
 
 class Threshold:
@@ -100,7 +101,7 @@ def test_a_trial_that_ended_is_told_to_stop() -> None:
     trial = study.ask()
     begun: list[tuple[int, int | None]] = []
     reporter = StudyReporter(study, lambda number, fold: begun.append((number, fold)))
-    reporter.open(trial.number, trial._trial_id)
+    reporter.open(open_trial(trial))
     reporter.begin(trial.number, 2)
     assert begun == [(0, 2)]
     assert not reporter.report(trial.number, 0, 1.0)
@@ -116,12 +117,12 @@ def test_a_training_that_was_killed_is_asked_again_about_its_last_value_only() -
     study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=0.5))
     trial = study.ask()
     reporter = StudyReporter(study, lambda *_: None)
-    reporter.open(trial.number, trial._trial_id, {1: 9.0, 2: 9.0})
+    reporter.open(open_trial(trial, values={1: 9.0, 2: 9.0}))
     assert not reporter.report(trial.number, 1, 0.0)
     assert reporter.report(trial.number, 2, 0.0), "the recorded value counts, not a second one"
-    reporter.open(trial.number, trial._trial_id, {1: 0.1, 2: 0.1}, stop_at=2)
+    reporter.open(open_trial(trial, values={1: 0.1, 2: 0.1}, stop_at=2))
     assert reporter.report(trial.number, 2, 0.1), "it should have been paused here"
-    reporter.open(trial.number, trial._trial_id, {1: 9.0, 2: 9.0}, judged_from=2.5)
+    reporter.open(open_trial(trial, values={1: 9.0, 2: 9.0}, judged_from=2.5))
     assert not reporter.report(trial.number, 2, 9.0), "it was paused here and has been resumed"
 
 

@@ -17,8 +17,8 @@ from optuna.trial import TrialState
 
 from lazybo import Limits, Optimizer, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import STOPPED_KEY, StopReason
-from lazybo.run.presence import present
-from lazybo.run.shared_study import Orphans, SharedStudy
+from lazybo.run.next_trial import SharedStudy
+from lazybo.run.presence import Orphans, present
 from lazybo.run.trial import Trial
 from lazybo.search import Options
 from lazybo.study import Result, Session, Store, TrialView
@@ -232,7 +232,7 @@ def test_a_driver_waits_for_the_parameters_of_earlier_trials_only(
         monkeypatch.setattr(time, "sleep", pytest.fail)
         shared.sync(0)
         shared.wait_for_earlier(0)
-    assert shared.now.elsewhere == 1
+    assert shared.elsewhere == 1
 
 
 def test_a_value_that_comes_after_another_process_ended_the_trial_is_not_used(

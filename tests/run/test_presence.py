@@ -15,6 +15,7 @@ import pytest
 from lazybo.run.presence import HEARTBEAT_KEY, TIMEOUT, Drivers, born, heartbeat, machine, present
 from lazybo.run.reports import StudyReporter
 from lazybo.study import Store
+from tests.run.running import open_trial
 
 PROGRAM = """
 import sys, time, optuna
@@ -152,7 +153,7 @@ def test_a_database_that_is_locked_for_a_moment_is_waited_for(
     storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 0.01}})
     study = optuna.create_study(storage=storage)
     reporter, trial = StudyReporter(study, lambda *_: None), study.ask()
-    reporter.open(0, trial._trial_id)
+    reporter.open(open_trial(trial))
     act = {
         "report": lambda: reporter.report(0, 3, 1.0),
         "be present": lambda: present(study).__enter__(),

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo.run.reports import BatchedWriter, StudyReporter
 from lazybo.study import Store
+from tests.run.running import open_trial
 
 
 class Written:
@@ -80,7 +81,7 @@ def transactions_with(seen: list[str], text: str) -> int:
 
 def reporting(study: optuna.Study) -> tuple[StudyReporter, optuna.Trial]:
     reporter, trial = StudyReporter(study, lambda *_: None), study.ask()
-    reporter.open(trial.number, trial._trial_id)
+    reporter.open(open_trial(trial))
     return reporter, trial
 
 

@@ -10,7 +10,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import LazySampler
-from lazybo.study.attributes import SECONDS_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.model import model_of
 from lazybo.study.trial import LEAST_SECONDS, TrialView
 
@@ -74,7 +74,7 @@ def test_a_second_sampler_continues_with_the_same_suggestion() -> None:
 
 def test_what_a_trial_cost() -> None:
     assert TrialView(finished(0.1, 7.0)).seconds == 7.0
-    assert TrialView(finished(0.1, 7.0, system_attrs={SECONDS_KEY: 2.5})).seconds == 2.5
+    assert TrialView(finished(0.1, 7.0, system_attrs={Key.SECONDS: 2.5})).seconds == 2.5
     assert TrialView(finished(0.1, -7.0)).seconds == 0.0, "clocks are set back"
     assert TrialView(finished(0.1, 0.0)).cost("seconds") == LEAST_SECONDS
     assert TrialView(finished(0.1, 7.0, state=TrialState.PRUNED)).cost("seconds") is None

@@ -17,7 +17,7 @@ from optuna.distributions import FloatDistribution
 
 from lazybo import Column, LazySampler, Matern52, Optimizer, Priors, Space, optimize, write_report
 from lazybo.search import EarlierStudy, Options
-from lazybo.study.attributes import OPTIONS_KEY, REPORTS_KEY, RUN_KEY, SUGGESTION_KEY, VARIANCE_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.definition import keep_options, options_of, reporting_of, stored_options
 from lazybo.study.model import model_of
 from lazybo.study.store import Store
@@ -114,7 +114,7 @@ def test_a_sampler_writes_its_options_once(tmp_path: Path) -> None:
             suggested, 8
         )
     study = optuna.load_study(study_name="s", storage=storage)
-    texts = [trial.system_attrs.get(f"{SUGGESTION_KEY}:0", "{}") for trial in study.trials]
+    texts = [trial.system_attrs.get(f"{Key.SUGGESTION}:0", "{}") for trial in study.trials]
     assert ["options" in json.loads(text) for text in texts] == [i == 1 for i in range(16)]
 
 
@@ -122,7 +122,7 @@ def test_a_run_writes_its_options_again_only_if_they_changed(tmp_path: Path) -> 
     storage, texts = tmp_path / "s.db", []
     for trials, lag in ((3, 5), (6, 5), (9, 7)):
         study = optimize(bowl, SPACE, n_trials=trials, storage=storage, sampler=LazySampler(lag=lag), progress=False)
-        texts.append(Store(study).attributes()[f"{OPTIONS_KEY}:0"])
+        texts.append(Store(study).attributes()[f"{Key.OPTIONS}:0"])
     assert texts[0] == texts[1] != texts[2]
     assert json.loads(texts[2])["lag"] == 7
 
@@ -282,7 +282,7 @@ def test_what_was_edited_works_or_is_one_error_that_names_the_attribute(where: A
 @pytest.mark.parametrize("text", ["{", '{"lag": 3}', '{"structure": {"space": 3}}', "[1]", "[" * DEPTH])
 def test_options_that_cannot_be_read_are_named_and_written_again_by_the_next_run(text: str, tmp_path: Path) -> None:
     study = edited(
-        optimize(bowl, SPACE, n_trials=6, seed=0, sampler=LazySampler(lag=5), progress=False), f"{OPTIONS_KEY}:0", text
+        optimize(bowl, SPACE, n_trials=6, seed=0, sampler=LazySampler(lag=5), progress=False), f"{Key.OPTIONS}:0", text
     )
     named = r"the attribute 'lazybo:options' of the study 'lazybo' cannot be read: .*; continue the study with optimize"
     with pytest.raises(ValueError, match=named):
@@ -295,7 +295,7 @@ def test_options_that_cannot_be_read_are_named_and_written_again_by_the_next_run
 
 @pytest.mark.parametrize("value", [7, "{", "[1]", '{"space": {"x": 1}, "seed": 0}', '{"space": {}, "seed": true}'])
 def test_a_run_that_cannot_be_read_is_named_before_anything_is_written(value: Any) -> None:
-    study = edited(optimize(bowl, SPACE, n_trials=3, seed=0, progress=False), f"{RUN_KEY}:0", value)
+    study = edited(optimize(bowl, SPACE, n_trials=3, seed=0, progress=False), f"{Key.RUN}:0", value)
     before = stored(study)
     with pytest.raises(
         ValueError, match=r"the attribute 'lazybo:run' of the study 'lazybo' cannot be read: .*; use an"
@@ -308,12 +308,12 @@ def test_a_run_that_cannot_be_read_is_named_before_anything_is_written(value: An
 @pytest.mark.parametrize("value", ["first", -1, 2, True, None, [0]])
 def test_an_objective_that_is_reported_must_be_one_of_the_study(value: Any) -> None:
     study = optuna.create_study(directions=["minimize", "maximize"])
-    Store(study).set_attributes({REPORTS_KEY: value})
+    Store(study).set_attributes({Key.REPORTS: value})
     with pytest.raises(ValueError, match=r"the attribute 'lazybo:reports' of the study .* cannot be read: .*; set it"):
         reporting_of(study)
 
 
 @pytest.mark.parametrize("value", ["x", [], None, 1e400, -1.0, pytest.param(10**400, id="huge")])
 def test_a_variance_that_cannot_be_read_is_none(value: Any) -> None:
-    study = edited(measured(), VARIANCE_KEY, value, 2)
+    study = edited(measured(), Key.VARIANCE, value, 2)
     assert len(model_of(study, study.trials).optimizer.records()) == 10

@@ -10,7 +10,7 @@ import pytest
 from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.study.attributes import DRIVER_KEY, SUGGESTION_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.feed import Feed, Patience, StudyReaders, Unannounced
 from lazybo.study.sampler import LazySampler
 
@@ -88,7 +88,7 @@ def test_clocks_of_other_hosts_do_not_matter(hours: int, clock: list[float]) -> 
 
 def test_a_trial_of_a_driver_is_awaited_longer_since_its_proposal_comes(clock: list[float]) -> None:
     plain, driven = trials_of([TrialState.RUNNING] * 2)
-    driven.system_attrs[DRIVER_KEY] = "other"
+    driven.system_attrs[Key.DRIVER] = "other"
     unannounced = Unannounced(PATIENCE)
     assert unannounced.awaited([plain, driven]) == 2, "the time of all of them begins"
     clock[0] += 2.1
@@ -111,7 +111,7 @@ def test_the_time_of_a_trial_begins_when_those_before_it_have_announced_theirs(c
 
 
 def test_a_trial_that_has_announced_its_parameters_is_not_awaited() -> None:
-    trial = create_trial(state=TrialState.RUNNING, system_attrs={f"{SUGGESTION_KEY}:0": "{}"})
+    trial = create_trial(state=TrialState.RUNNING, system_attrs={f"{Key.SUGGESTION}:0": "{}"})
     assert not Unannounced().is_awaited(trial)
 
 

@@ -9,7 +9,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from lazybo import Optimizer, Space
-from lazybo.study.attributes import ATTEMPTS_KEY, PAUSE_KEY, PAUSED_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.model import StudyModel
 from lazybo.study.training_curves import TrainingCurves
 from lazybo.study.trial import TrialView
@@ -29,7 +29,7 @@ def trial_of(number: int, x: float, steps: int = LAST, state: TrialState = Trial
         distributions=SPACE,
         intermediate_values=falling(x, steps),
         value=falling(x)[LAST] if state == TrialState.COMPLETE else None,
-        user_attrs={PAUSED_KEY: steps} if state == TrialState.WAITING else {},
+        user_attrs={Key.PAUSED: steps} if state == TrialState.WAITING else {},
     )
     trial.number = number
     return trial
@@ -52,7 +52,7 @@ def test_a_trial_is_paused_while_it_waits() -> None:
     assert TrialView(paused(0, 0.5)).is_paused
     assert not TrialView(trial_of(0, 0.5, 3, TrialState.RUNNING)).is_paused
     queued = paused(0, 0.5)
-    queued.user_attrs = {PAUSED_KEY: None}
+    queued.user_attrs = {Key.PAUSED: None}
     assert not TrialView(queued).is_paused
 
 
@@ -139,7 +139,7 @@ def test_paused_before_there_are_forecasts_a_trial_is_pending() -> None:
 
 def paused_at(number: int, x: float, steps: int, seconds: float) -> FrozenTrial:
     trial = paused(number, x, steps)
-    trial.system_attrs = {PAUSE_KEY: [steps, seconds]}
+    trial.system_attrs = {Key.PAUSE: [steps, seconds]}
     return trial
 
 
@@ -162,7 +162,7 @@ def test_a_model_that_reads_a_study_later_is_one_that_saw_all_of_it_happen() -> 
     live.hold(again)
     live.announce(2, {"x": 0.3})
     orphan = trial_of(2, 0.3, 4, TrialState.WAITING)
-    orphan.system_attrs, orphan.user_attrs = {**second.system_attrs, ATTEMPTS_KEY: 1}, {PAUSED_KEY: None}
+    orphan.system_attrs, orphan.user_attrs = {**second.system_attrs, Key.ATTEMPTS: 1}, {Key.PAUSED: None}
     later = StudyModel(Optimizer(SPACE, seed=0))
     later.absorb([again, finished[0], orphan, *finished[1:]], -1)
     for model in (live, later):
@@ -177,9 +177,9 @@ def test_a_model_that_reads_a_study_later_is_one_that_saw_all_of_it_happen() -> 
 def test_the_last_pause_is_known_while_a_training_runs_again() -> None:
     trial = paused_at(0, 0.5, 4, 7.0)
     assert (TrialView(trial).handling.paused_step, TrialView(trial).handling.ended_at) == (4, 7.0)
-    trial.state, trial.user_attrs = TrialState.RUNNING, {PAUSED_KEY: None}
+    trial.state, trial.user_attrs = TrialState.RUNNING, {Key.PAUSED: None}
     assert (TrialView(trial).handling.paused_step, TrialView(trial).handling.ended_at) == (4, math.inf)
     assert TrialView(paused(0, 0.5, 3)).handling.paused_step == 3, "an earlier version has not recorded it"
     for damaged in (None, 3, [-1, 0.0], ["4", 1.0], [4, math.nan]):
-        trial.system_attrs = {PAUSE_KEY: damaged}
+        trial.system_attrs = {Key.PAUSE: damaged}
         assert TrialView(trial).handling.paused_step == 0

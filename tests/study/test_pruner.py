@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 import lazybo
 from lazybo import LazyPruner, LazySampler, optimize
-from lazybo.study.attributes import PAUSED_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.pruner import HALVED, is_behind
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -101,7 +101,7 @@ def test_who_is_compared_with_whom() -> None:
     failed = ended([1.0] * EPOCHS, state=TrialState.FAIL)
     assert not is_behind([failed], worse, "minimize")
     assert not is_behind([whole, *[ended([1.0] * 2)] * (HALVED - 1)], worse, "minimize"), "the model knows enough"
-    paused = ended([3.0] * 2, state=TrialState.WAITING, user_attrs={PAUSED_KEY: 2})
+    paused = ended([3.0] * 2, state=TrialState.WAITING, user_attrs={Key.PAUSED: 2})
     assert not is_behind([whole, paused], worse, "minimize"), "the bracket compares these"
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import lazybo
 from benchmarks import replay as benchmark
-from lazybo.study.attributes import SEEN_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.journal import open_journal
 from lazybo.study.memory import Opening, Seen, read_seen
 from lazybo.study.replaying import Replayed, replay
@@ -166,7 +166,7 @@ def test_a_value_that_was_changed_behind_our_back_is_noticed(tmp_path: Path) -> 
 
 def test_a_recorded_trial_is_small(tmp_path: Path) -> None:
     for trial in run(tmp_path, executor="threads", n_parallel=3).trials[1:]:
-        kept = {key: each for key, each in trial.system_attrs.items() if key.startswith(SEEN_KEY)}
+        kept = {key: each for key, each in trial.system_attrs.items() if key.startswith(Key.SEEN)}
         assert sum(len(key) + len(each) for key, each in kept.items()) < 100
 
 
@@ -207,7 +207,7 @@ def test_another_version_may_suggest_something_else_and_says_so(tmp_path: Path) 
     with closing(sqlite3.connect(tmp_path / "study.db")) as database:
         database.execute("UPDATE trial_values SET value = value + 1 WHERE trial_id = 6")
         changed = "UPDATE trial_system_attributes SET value_json = replace(value_json, ?, ',0.0.9;') WHERE key LIKE ?"
-        assert database.execute(changed, (f",{lazybo.__version__};", f"{SEEN_KEY}%")).rowcount > 0
+        assert database.execute(changed, (f",{lazybo.__version__};", f"{Key.SEEN}%")).rowcount > 0
         database.commit()
     found = {
         each.number: each

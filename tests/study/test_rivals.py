@@ -8,7 +8,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.study.attributes import REPORTS_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.pruner import LazyPruner, Rivals, is_dominated
 from lazybo.study.store import Store
 from lazybo.study.training_curves import TrainingCurves
@@ -37,7 +37,7 @@ def trained(size: float, rate: float, epochs: int = EPOCHS, state: TrialState = 
 def study() -> optuna.Study:
     """A front of five sizes, and four trainings behind it."""
     study = optuna.create_study(directions=["minimize", "minimize"])
-    Store(study).set_attributes({REPORTS_KEY: 1})
+    Store(study).set_attributes({Key.REPORTS: 1})
     for size in (0.0, 0.25, 0.5, 0.75, 1.0):
         study.add_trial(trained(size, 0.3))
     for size, rate in ((0.1, 0.9), (0.6, 0.8), (0.9, 0.0), (0.4, 0.1)):

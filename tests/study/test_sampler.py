@@ -22,7 +22,7 @@ from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lazybo import Condition
-from lazybo.study.attributes import SUGGESTION_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.definition import infer_space
 from lazybo.study.model import StudyModel
 from lazybo.study.sampler import LazySampler
@@ -123,14 +123,14 @@ def test_the_texts_of_very_many_choices_are_not_written_with_every_trial(version
 
     study = optuna.create_study(sampler=LazySampler(seed=3))
     study.optimize(objective, n_trials=12)
-    texts = [trial.system_attrs[f"{SUGGESTION_KEY}:0"] for trial in study.trials[7:]]
+    texts = [trial.system_attrs[f"{Key.SUGGESTION}:0"] for trial in study.trials[7:]]
     assert max(map(len, texts)) < 2000
     copied = optuna.create_study(sampler=LazySampler(seed=3))
     for trial in study.trials:
-        written = json.loads(trial.system_attrs.get(f"{SUGGESTION_KEY}:0", "{}"))
+        written = json.loads(trial.system_attrs.get(f"{Key.SUGGESTION}:0", "{}"))
         if version == "0.1.0" and "columns" in written:
             written["columns"] = [[name, str(each)] for name, each in distributions.items()]
-            trial.system_attrs[f"{SUGGESTION_KEY}:0"] = json.dumps(written)
+            trial.system_attrs[f"{Key.SUGGESTION}:0"] = json.dumps(written)
         copied.add_trial(trial)
     assert copied.ask(distributions).params == study.ask(distributions).params
 
@@ -181,7 +181,7 @@ def test_what_was_learned_but_cannot_be_read_is_learned_anew(caplog: pytest.LogC
     optuna.logging.disable_propagation()
     assert any("cannot be used" in record.message for record in caplog.records)
     assert len(study.trials) == 20
-    written = json.loads(study.trials[-1].system_attrs[f"{SUGGESTION_KEY}:0"])
+    written = json.loads(study.trials[-1].system_attrs[f"{Key.SUGGESTION}:0"])
     assert all(isinstance(number, float) for number in written["model"]["parameters"]), "and written anew"
 
 
@@ -295,7 +295,7 @@ def test_a_suggestion_waits_for_an_earlier_trial_of_another_process(tmp_path: Pa
     late = optuna.load_study(study_name="s", storage=storage, sampler=LazySampler(seed=0))
     earlier_id = Store(study).storage.create_new_trial(Store(study).study_id)
     text = json.dumps({"params": {"x": 1.0, "y": -2.0}})
-    announced = {f"{SUGGESTION_KEY}:0": text}
+    announced = {f"{Key.SUGGESTION}:0": text}
     announce = threading.Timer(0.3, Store(study).set_trial_attributes, (earlier_id, announced))
     announce.start()
     late.ask(space)
@@ -311,7 +311,7 @@ def test_a_suggestion_is_announced_while_trials_of_others_run() -> None:
 
     def announced() -> bool:
         trial = study.ask(study.trials[0].distributions)
-        return f"{SUGGESTION_KEY}:0" in Store(study).storage.get_trial(trial._trial_id).system_attrs
+        return f"{Key.SUGGESTION}:0" in Store(study).storage.get_trial(trial._trial_id).system_attrs
 
     announced()  # what the last values changed
     assert not announced()

@@ -23,7 +23,7 @@ from optuna.trial import TrialState, create_trial
 
 from lazybo import Space, optimize
 from lazybo.search import Options
-from lazybo.study.attributes import ATTEMPTS_KEY, DRIVER_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.databases import database_of
 from lazybo.study.definition import Definition
 from lazybo.study.journal import WholeLines
@@ -164,8 +164,8 @@ def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(writer: Session, st
     assert Session(study, Space(SPACE), "you").claim(entry)
     assert not Session(study, Space(SPACE), "they").claim(entry)
     (trial,) = Store(study).trials()
-    assert trial.system_attrs[DRIVER_KEY] == "you"
-    assert trial.system_attrs[ATTEMPTS_KEY] == 2
+    assert trial.system_attrs[Key.DRIVER] == "you"
+    assert trial.system_attrs[Key.ATTEMPTS] == 2
     assert writer.finish(entry, complete(1.0))
     assert not writer.claim(entry)
 

@@ -7,9 +7,9 @@ from lazybo.core import lazily
 if TYPE_CHECKING:
     from lazybo.run.by_hand import ByHand as ByHand
     from lazybo.run.by_hand import Measurement as Measurement
-    from lazybo.run.failure import RunFailed as RunFailed
     from lazybo.run.goals import Goals as Goals
     from lazybo.run.limits import Limits as Limits
+    from lazybo.run.limits import RunFailed as RunFailed
     from lazybo.run.objective import kfold as kfold
     from lazybo.run.plan import RunPlan as RunPlan
     from lazybo.run.plan import optimize as optimize
@@ -27,7 +27,7 @@ else:
             "Limits": "limits",  # when a run ends, and why it did
             "Measurement": "by_hand",  # the result of an experiment
             "Process": "presence",  # a process, and whether it may still run
-            "RunFailed": "failure",  # a run ended early; has the study
+            "RunFailed": "limits",  # a run ended early; has the study
             "RunPlan": "plan",  # a run whose arguments were checked, before anything is written
             "Trainings": "trainings",  # trainings that another tool runs: report, verdict, which to resume
             "Trial": "trial",  # what an objective gets: parameters, reports, devices; also in a job elsewhere

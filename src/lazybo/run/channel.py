@@ -77,27 +77,21 @@ class RemoteReporter:
         return self._study
 
     def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
-        """A parameter of a trial whose objective names its parameters."""
         return float(self._send("suggest", number, name, distribution))  # type: ignore[arg-type]
 
     def storage(self, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """What a method of the driver's storage returns."""
         return self._send("storage", method, arguments, named)
 
     def begin(self, number: int, fold: int | None) -> None:
-        """Report that an evaluation starts, and wait until the driver has noted it."""
         self._send("begin", number, fold)
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Send a value and wait for the answer."""
         return bool(self._send("report", number, step, value))
 
     def flush(self, number: int) -> None:
-        """Wait until all values that were sent are in the study."""
         self._send("flush", number)
 
     def claim(self, number: int, device: str) -> None:
-        """Report the device of a trial."""
         self._send("claim", number, device)
 
     def _send(self, *message: object) -> object:

@@ -1,12 +1,13 @@
-"""When a run ends: its limits, the counts they are compared with, and why it starts no more trials."""
+"""When a run ends: its limits, the counts they are compared with, why it starts no more trials, and its errors."""
 
+import builtins
 import math
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import partial
@@ -16,7 +17,6 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from lazybo.core import checks, codec
-from lazybo.run.failure import NothingCompleted, RunFailed, how_to_resume, raised_elsewhere
 from lazybo.run.goals import Goals
 from lazybo.study import Result, Store, StudyView, TrialView
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STOPPED_KEY = "lazybo:stopped"
 # The expected gain that ended the search of a run (``gain``), and the number of trials without repeats (``trials``).
 GAIN_KEY = "lazybo:gain"
+
 # ------------------------------------------------------------------------ limits
 
 
@@ -167,6 +168,67 @@ class StopReason(StrEnum):
 
 # These end the search. The final check follows, if there is one.
 ENDS_SEARCH = frozenset({StopReason.TARGET, StopReason.PATIENCE, StopReason.GAIN})
+
+
+# ------------------------------------------------------------------------ errors
+
+
+class RunFailed(RuntimeError):
+    """A run ended early: too many evaluations failed, or there is nothing left to run them on.
+
+    ``study`` holds every trial that was recorded.
+    """
+
+    study: Study
+    nothing_completed = False  # whether the run is over, and all trials of the study have failed
+
+
+class InvalidValue(RunFailed, TypeError):
+    """The result of an evaluation is not a number; retrying cannot help."""
+
+
+class NothingCompleted(RunFailed):
+    """The run is over, and all trials of the study have failed."""
+
+    nothing_completed = True
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in another process, as text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}\n"""'
+
+
+def raised_elsewhere(kind: str, arguments: tuple[Any, ...], reason: str, traceback: str) -> BaseException:
+    """An exception of another process: of its own class if that is built in, or else a RuntimeError."""
+    found = getattr(builtins, kind, None)
+    error: BaseException = RuntimeError(reason)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        with suppress(Exception):  # some classes need arguments that are not plain data
+            error = found(*arguments)
+    error.__cause__ = RemoteTraceback(traceback)
+    return error
+
+
+def attach_study(error: BaseException, study: Study) -> None:
+    """Attach the study to an exception that leaves `optimize()`, and mention it in the notes of the exception."""
+    with suppress(Exception):  # a class with slots may have room for neither
+        error.study = study  # type: ignore[attr-defined]
+        if not isinstance(error, RunFailed):
+            error.add_note(f"lazybo: {how_to_resume(study)}")
+
+
+def how_to_resume(study: Study) -> str:
+    """A sentence that says where the finished trials are and how to resume, without passwords."""
+    store = Store(study)
+    if store.in_memory:
+        return "The finished trials are in error.study."
+    where = f"The study {study.study_name!r} in {store.name}"
+    return f"{where} keeps the finished trials; make the same call again to resume."
 
 
 # ------------------------------------------------------------------------ counts

@@ -10,8 +10,8 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -19,16 +19,15 @@ from optuna.trial import TrialState
 from tqdm import tqdm
 
 from lazybo.core import texts
-from lazybo.run.channel import Reporter
+from lazybo.run.channel import Reporter, listening
 from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
-from lazybo.run.failure import InvalidValue, how_to_resume
 from lazybo.run.goals import Tally
-from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
-from lazybo.run.next_trial import Bracket, TrialSource, bracket_for
-from lazybo.run.open_trials import OpenTrial, OpenTrials, RunOptions
-from lazybo.run.reports import StudyReporter
-from lazybo.run.shared_study import Orphans, SharedStudy
+from lazybo.run.limits import STOPPED_KEY, Budget, GainLimit, InvalidValue, Stopping, StopReason, how_to_resume, or_inf
+from lazybo.run.next_trial import Bracket, SharedStudy, TrialSource, bracket_for
+from lazybo.run.open_trials import OpenTrials, RunOptions
+from lazybo.run.presence import EVALUATES_HERE, RECORDS_ALL, Orphans, present
+from lazybo.run.reports import OpenTrial
 from lazybo.run.worker import Outcome
 from lazybo.study import LazyPruner, Result, Session, TrialView
 
@@ -52,7 +51,7 @@ class Driver:
         engine: Engine,
         options: RunOptions,
         *,
-        connect: Callable[[StudyReporter], Reporter],
+        connect: Callable[[Reporter], Reporter],
     ) -> None:
         study, model, limits = session.study, session.model, options.limits
         self.study, self.model, self.engine = study, model, engine
@@ -68,7 +67,7 @@ class Driver:
         )
         # Rounds are repeatable: they do not depend on how far others are. The values of folds are no learning curves.
         model.watches = not options.synchronous and options.folds is None
-        self._work = WorkTime()
+        self._is_timed = model.optimizer.options.cost is not None
         self._wait = FIRST_WAIT
         self._dropped: set[str] = set()  # metrics that a warning has named
         self._traced: set[str] = set()  # classes of exceptions whose traceback was logged
@@ -100,7 +99,7 @@ class Driver:
         ):
             try:
                 while self._step():
-                    self._show(progress)
+                    progress.show(self._begun, self.stopping.tally, len(self._open.trials))
             except BaseException:
                 self._give_back()
                 raise
@@ -108,7 +107,7 @@ class Driver:
 
     def _say_if_done(self) -> None:
         """Say so if there is nothing to do: otherwise it looks as if the objective had been evaluated."""
-        wanted, finished = self._options.n_trials, self._shared.now.finished
+        wanted, finished = self._options.n_trials, self._shared.finished
         if wanted is not None and finished >= wanted:
             total = f"n_trials={wanted} is their total number, so nothing is evaluated"
             more = f"for {wanted} more give n_trials={finished + wanted}"
@@ -116,19 +115,15 @@ class Driver:
 
     def _step(self) -> bool:
         """Submit what can be submitted, wait for one event, and handle it; False when the run is over."""
-        with self._work.measured():
-            self._fill()
+        self._fill()
         if not self._open.are_running:
             return self._wait_for_others()
         self._wait = FIRST_WAIT
         if not self._options.synchronous and not self._open.has_tasks and self.stopping.reason is None:
-            with self._work.measured():
-                self._source.propose_ahead()
-        event = self._open.wait(self.stopping.deadline)
-        with self._work.measured():
-            for trial, outcome in self._open.handle(event):
-                self._end(trial, outcome)
-            self.stopping.check()
+            self._source.propose_ahead()
+        for trial, outcome in self._open.handle(self._open.wait(self.stopping.deadline)):
+            self._end(trial, outcome)
+        self.stopping.check()
         return True
 
     def _fill(self) -> None:
@@ -137,25 +132,23 @@ class Driver:
         while self._open.free_workers > 0:
             if not self._open.has_tasks and not self._start_trial():
                 return
-            # A serial engine evaluates in submit: that time is not the optimiser's.
-            with self._work.paused(self.engine.workers == 1 and not self.engine.remote):
-                self._open.submit()
+            self._open.submit()
 
     def _start_trial(self) -> bool:
         """Open the next trial; False if there is none."""
         while (started := self._source.start()) is not None:
-            trial = self._open.add(started)
+            self._open.add(started)
             self.model.announce(started.entry.number, started.entry.params)
             if not started.invalid:
                 return True
-            self._end(trial, Outcome("failed", reason=started.invalid))
+            self._end(started, Outcome("failed", reason=started.invalid))
             self._shared.sync()
         return False
 
     def _wait_for_others(self) -> bool:
         """Nothing runs here. The run is over, unless a trial of another process may have to be taken over."""
-        needed = self._shared.now.finished < or_inf(self._options.n_trials)
-        if self.stopping.reason is not None or not needed or not self._shared.now.elsewhere:
+        needed = self._shared.finished < or_inf(self._options.n_trials)
+        if self.stopping.reason is not None or not needed or not self._shared.elsewhere:
             return False
         time.sleep(self._wait)
         self._wait = min(2 * self._wait, LAST_WAIT)
@@ -214,10 +207,6 @@ class Driver:
             self._dropped.update(new)
             _logger.warning(f"trial {entry.number}: these metrics were dropped: {', '.join(new)}")
 
-    @property
-    def _is_timed(self) -> bool:
-        return self.model.optimizer.options.cost is not None
-
     def _pause(self, trial: OpenTrial, outcome: Outcome, step: int) -> None:
         """A trial is stopped for now: record that, call the callbacks, tell the optimiser what to expect of it."""
         entry = trial.entry
@@ -230,7 +219,7 @@ class Driver:
             self._shared.sync()
             return
         paused = self._session.store.trial(entry.id)
-        self._shared.paused(TrialView(paused))
+        self._shared.paused[entry.number] = TrialView(paused)
         self.stopping.count_paused()
         self._call_back(entry)
         self.model.hold(paused)
@@ -269,13 +258,35 @@ class Driver:
             "Ctrl-C again stops them now"
         )
 
-    def _show(self, progress: "Progress") -> None:
-        share = self._work.seconds / max(time.monotonic() - self.stopping.started, 1e-9)
-        progress.show(self._begun, self.stopping.tally, len(self._open.trials), share)
-
     @property
     def _begun(self) -> int:
-        return self._shared.now.finished + len(self._shared.now.paused)
+        return self._shared.finished + len(self._shared.paused)
+
+
+def drive(session: Session, engine: Engine, run: RunOptions) -> BaseException | None:
+    """Run the trials under a name that other processes can see, and record why no more were started.
+
+    Returns the error or interrupt that the run ends with, if any.
+    """
+    facts = {EVALUATES_HERE: not engine.remote, RECORDS_ALL: run.limits.retries == 0}
+    with ExitStack() as stack:
+
+        def connect(reporter: Reporter) -> Reporter:
+            return stack.enter_context(listening(reporter, engine.host)) if engine.remote else reporter
+
+        session.driver = stack.enter_context(present(session.study, **facts))
+        driver = Driver(session, engine, run, connect=connect)
+        driver.run()
+        reason = driver.stopping.reason
+        # The noise that a final check has learned decides what is recommended.
+        learned = session.model.memory.unsaved_attributes() if run.limits.confirm else {}
+        learned |= session.model.seen.rest() if learned else {}
+        session.store.set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
+        if reason != StopReason.INTERRUPTED:
+            return driver.stopping.error
+        interrupt = KeyboardInterrupt()
+        interrupt.__cause__ = driver.stopping.error
+        return interrupt
 
 
 def _result(outcome: Outcome, earlier_seconds: float | None = None) -> Result:
@@ -302,7 +313,7 @@ def _shown(result: Result) -> str:
 
 
 class Progress:
-    """A bar of trials with the best value, how many run and failed, and the optimiser's share of the time.
+    """A bar of trials with the best value, and how many run and failed.
 
     In a notebook it is a line of text, not a widget: that needs no other package, and is still there when the notebook
     is opened again. Where no bar can be drawn, the same text is a log record now and then.
@@ -330,7 +341,7 @@ class Progress:
         )
         self._shown = -self.INTERVAL
 
-    def show(self, done: int, tally: Tally, running: int, share: float) -> None:
+    def show(self, done: int, tally: Tally, running: int) -> None:
         """Update the bar, or log a line if it is time for one."""
         if self._bar.disable and not self._logs:
             return
@@ -339,7 +350,6 @@ class Progress:
             f"{running} running",
             f"{tally.infeasible} infeasible" if tally.infeasible else "",
             f"{tally.failed} failed" if tally.failed else "",
-            f"optimiser {texts.percent(share)}",
         ]
         shown = ", ".join(filter(None, parts))
         if self._logs:
@@ -369,25 +379,3 @@ class Progress:
     def close(self) -> None:
         """Leave the bar as it is."""
         self._bar.close()
-
-
-class WorkTime:
-    """The seconds that the driver itself works, without those it waits for evaluations."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Add the time of this block."""
-        start = time.perf_counter()
-        yield
-        self.seconds += time.perf_counter() - start
-
-    @contextmanager
-    def paused(self, condition: bool) -> Iterator[None]:
-        """Leave out the time of this block, within one that is measured, if the condition holds."""
-        start = time.perf_counter()
-        yield
-        if condition:
-            self.seconds -= time.perf_counter() - start

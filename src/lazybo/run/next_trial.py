@@ -16,18 +16,18 @@ the trials in the study and the limits of the run, so resumed runs and other pro
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lazybo.gp import CurveModel
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
-from lazybo.run.open_trials import OpenTrials, Started
+from lazybo.run.open_trials import OpenTrials
+from lazybo.run.presence import Orphans
+from lazybo.run.reports import OpenTrial
 from lazybo.study import LazyPruner, Session, TrialView
-
-if TYPE_CHECKING:
-    from lazybo.run.shared_study import SharedStudy
 
 Params = dict[str, Any]
 
@@ -123,6 +123,77 @@ def bracket_for(max_step: int, n_trials: int | None, sign: float) -> Bracket | N
     return largest
 
 
+# ------------------------------------------------------------------- shared study
+
+
+class SharedStudy:
+    """How far a study is, as of the last `sync` and what has happened here since.
+
+    ``own`` has the numbers of the trials that run here. What runs elsewhere is queued if another process took this one
+    for dead, after a suspension for example.
+    """
+
+    def __init__(self, session: Session, orphans: Orphans, own: Container[int]) -> None:
+        self._session, self._orphans, self._own = session, orphans, own
+        self.finished = 0  # how many trials ended
+        self.repeats = 0  # how many trials of the final check there are: those after the last other trial
+        self.searched = 0  # how many of the finished trials are no repeats
+        self.queued: list[TrialView] = []  # to run before new ones are proposed
+        self.paused: dict[int, TrialView] = {}  # by number
+        self.running: list[TrialView] = []  # elsewhere
+        self.elsewhere = 0  # how many of these are run by other living drivers
+        self.next_number = 0
+
+    def sync(self, except_number: int = -1) -> None:
+        """Read what other processes have done, and take over the trials of those that died.
+
+        ``except_number`` is the number of a trial that this process is creating; it may have reserved that number.
+        """
+        while True:
+            view = self._session.read()
+            ours = [t.number for t in view.trials if t.state == "running" and t.handling.driver == self._session.driver]
+            reserved = except_number if except_number in ours else -1
+            self._count([trial for trial in view.trials if trial.number != reserved])
+            living = self._orphans.living() if self.running else set()
+            orphans = [trial for trial in self.running if trial.handling.driver not in {None, *living}]
+            if not orphans:
+                break
+            for trial in orphans:
+                self._orphans.take_over(trial)
+        self.elsewhere = sum(trial.handling.driver in living for trial in self.running)
+        self._session.model.absorb(view.frozen, reserved)
+
+    def _count(self, trials: Sequence[TrialView]) -> None:
+        elsewhere = [trial for trial in trials if not trial.has_ended and trial.number not in self._own]
+        ended = [trial for trial in trials if trial.has_ended]
+        self.finished, self.next_number = len(ended), len(trials)
+        self.repeats = len([*takewhile(lambda trial: trial.repeat_of is not None, reversed(trials))])
+        self.searched = sum(trial.repeat_of is None for trial in ended)
+        self.queued = [trial for trial in elsewhere if trial.state == "waiting"]
+        self.paused = {trial.number: trial for trial in elsewhere if trial.is_paused}
+        self.running = [trial for trial in elsewhere if trial.state == "running"]
+
+    def wait_for_earlier(self, number: int) -> None:
+        """Wait until other processes have written the parameters of all trials before ``number``, the next one here.
+
+        They may begin later ones in the meantime. ``number`` is then taken, unless this process has reserved it.
+        """
+        self._session.wait_for_earlier(
+            lambda: [trial for trial in self.running if trial.number < number], lambda: self.sync(number)
+        )
+        self.next_number = number
+
+    def begun(self, trial: TrialView) -> None:
+        """A new trial runs here."""
+        self.next_number = trial.number + 1
+        self.repeats = self.repeats + 1 if trial.repeat_of is not None else 0
+
+    def ended(self, trial: TrialView) -> None:
+        """A trial that ran here has ended."""
+        self.finished += 1
+        self.searched += trial.repeat_of is None
+
+
 # ------------------------------------------------------------------------- source
 
 
@@ -136,7 +207,7 @@ class TrialSource:
     def __init__(
         self,
         session: Session,
-        shared: "SharedStudy",
+        shared: SharedStudy,
         open_trials: OpenTrials,
         stopping: Stopping,
         gain: GainLimit,
@@ -159,7 +230,7 @@ class TrialSource:
     @property
     def left(self) -> float:
         """How many trials are still to be started, here or elsewhere."""
-        now = self._shared.now
+        now = self._shared
         left = self._n_trials - now.finished - len(now.paused) - len(self._open.trials) - now.elsewhere
         if self._stopping.search_ended is None:
             return left
@@ -172,21 +243,21 @@ class TrialSource:
             return False
         return self._stopping.search_ended is not None or self.left <= self._confirm
 
-    def start(self) -> Started | None:
+    def start(self) -> OpenTrial | None:
         """Start a queued, paused or new trial; None if no more are needed, or while others must finish first."""
         while self._stopping.reason is None:
-            if self._shared.now.elsewhere:
+            if self._shared.elsewhere:
                 self._shared.sync()
-                self._shared.wait_for_earlier(self._shared.now.next_number)
-            if self._shared.now.next_number != self._ahead_from:
+                self._shared.wait_for_earlier(self._shared.next_number)
+            if self._shared.next_number != self._ahead_from:
                 self._ahead = []  # these proposals do not know the trials of other processes
             needed = self.left > 0
             if needed:
                 self._note_budget()
-            if needed and not self._shared.now.queued and self._search_ends():
-                continue
-            if needed and self._shared.now.queued:
-                started = self._start_queued(self._shared.next_queued())
+                if not self._shared.queued and self._search_ends():
+                    continue
+            if needed and self._shared.queued:
+                started = self._start_queued(self._shared.queued.pop(0))
             elif (paused := self._next_paused(needed)) is not None:
                 started = self._start_paused(paused)
             elif needed and self._ahead:
@@ -201,7 +272,8 @@ class TrialSource:
 
     def _next_paused(self, needed: bool) -> TrialView | None:
         """The paused trial to continue; None if a new one is worth more, which is then proposed if it is ``needed``."""
-        first = self._next_of_bracket(needed)
+        trials = self._end_bracket()
+        first = None if self._bracket is None else self._bracket.next_of(trials, needed=needed)
         if first is None and needed:
             self._propose_next()
         return first or self._worth_resuming()
@@ -211,7 +283,7 @@ class TrialSource:
     def propose_ahead(self) -> None:
         """With many workers: propose the trial of the next free worker while all of them are busy."""
         many = self._open.engine.workers >= MANY_WORKERS
-        if many and not self._ahead and not self._shared.now.queued and self.left > 0 and not self._is_checking:
+        if many and not self._ahead and not self._shared.queued and self.left > 0 and not self._is_checking:
             self._ahead = self._propose(1)
 
     def _note_budget(self) -> None:
@@ -224,7 +296,7 @@ class TrialSource:
             return False
         if self._open.options.limits.min_gain is not None:
             self._model.tell_forecasts()
-        if not self._gain.is_reached(self._shared.now.searched):
+        if not self._gain.is_reached(self._shared.searched):
             return False
         self._stopping.end_search(StopReason.GAIN)
         return True
@@ -240,11 +312,11 @@ class TrialSource:
     def _end_check(self, reason: StopReason | None = None) -> None:
         """The final check starts no more trials. It is over when nothing runs any more: each value may change that."""
         reason = self._stopping.search_ended or reason
-        if reason is not None and not self._open.trials and not self._shared.now.elsewhere:
+        if reason is not None and not self._open.trials and not self._shared.elsewhere:
             self._stopping.stop(reason)
 
-    def _start_new(self) -> Started | None:
-        params, number = self._ahead.pop(0), self._shared.now.next_number
+    def _start_new(self) -> OpenTrial | None:
+        params, number = self._ahead.pop(0), self._shared.next_number
         begun = self._session.begin(number, params, self._propose_again, self._end_of_numbers, self._repeated)
         if begun is None or begun.params is not params:
             self._ahead = []  # these proposals do not know the trials of other processes
@@ -252,7 +324,7 @@ class TrialSource:
             return None
         self._shared.begun(begun)
         self._ahead_from = begun.number + 1
-        return Started(begun, pause_at=inf if begun.repeat_of is not None else self._pause_at(0))
+        return OpenTrial(begun, stop_at=inf if begun.repeat_of is not None else self._pause_at(0))
 
     def _repeated(self, params: Params) -> int | None:
         """The trial that a new one with these parameters, which were proposed last, repeats."""
@@ -260,7 +332,7 @@ class TrialSource:
 
     def _propose(self, count: int) -> list[Params]:
         """At most ``count`` proposals; none if the final check needs no more."""
-        number = self._ahead_from = self._shared.now.next_number
+        number = self._ahead_from = self._shared.next_number
         if self._is_checking:
             repeat = self._model.next_repeat(self._session.read().frozen)
             if repeat is None:
@@ -283,14 +355,9 @@ class TrialSource:
 
     def _end_of_numbers(self) -> float:
         """New trials are needed below this number; queued trials already have numbers."""
-        return self._shared.now.next_number + self.left - len(self._shared.now.queued)
+        return self._shared.next_number + self.left - len(self._shared.queued)
 
     # ----------------------------------------------------------- paused and queued
-
-    def _next_of_bracket(self, needed: bool) -> TrialView | None:
-        """The paused trial that continues in the bracket; None if a new one should begin, or the bracket is over."""
-        trials = self._end_bracket()
-        return None if self._bracket is None else self._bracket.next_of(trials, needed=needed)
 
     def _end_bracket(self) -> Sequence[TrialView]:
         """End the bracket if it is over, judging by all trials, which are returned."""
@@ -307,39 +374,40 @@ class TrialSource:
 
     def _worth_resuming(self) -> TrialView | None:
         """The paused trial to continue before a new one is started, if any."""
-        paused = [trial.frozen for _, trial in sorted(self._shared.now.paused.items())]
+        paused = [trial.frozen for _, trial in sorted(self._shared.paused.items())]
         if not paused or self._is_checking or self._stopping.search_ended is not None:
             return None
         found = self._model.curves.best_to_resume(paused, self._ahead[0] if self._ahead else None)
         return None if found is None else TrialView(found)
 
-    def _start_paused(self, trial: TrialView) -> Started | None:
+    def _start_paused(self, trial: TrialView) -> OpenTrial | None:
         """Continue a paused trial; None if another process was faster."""
         self._ahead = []  # these proposals do not know the values that follow
         self._model.memory.forget_unsaved()
         started = self._start_queued(trial)
         if started is not None:
-            self._shared.resumed(trial)
+            del self._shared.paused[trial.number]
             self._session.unpause(trial)
         return started
 
-    def _start_queued(self, trial: TrialView) -> Started | None:
+    def _start_queued(self, trial: TrialView) -> OpenTrial | None:
         """Run a trial that somebody enqueued, or whose driver died; None if another process was faster."""
         taken = self._session.claim(trial)
         if taken is None:
             return None
         claimed, why_not = taken
         if why_not:
-            return Started(claimed, invalid=why_not)
+            return OpenTrial(claimed, invalid=why_not)
         self._end_bracket()
         # The bracket compares configurations that the optimiser has chosen.
         chosen = trial.handling.was_enqueued or trial.handling.runs_to_end
         # A training whose driver died is judged as if nothing had happened: by the step at which it was last paused.
-        return Started(
+        return OpenTrial(
             claimed,
-            trial.handling.attempts,
-            trial.reported,
+            trial.handling.attempts or 0,
+            records_begin=trial.handling.attempts is not None,
+            values=dict(trial.reported),
             judged_from=inf if trial.handling.runs_to_end else RESUMED * trial.handling.paused_step,
-            pause_at=inf if chosen else self._pause_at(trial.handling.paused_step),
-            seconds=trial.handling.measured_seconds or 0.0,
+            stop_at=inf if chosen else self._pause_at(trial.handling.paused_step),
+            earlier_seconds=trial.handling.measured_seconds or 0.0,
         )

@@ -6,7 +6,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,13 +18,12 @@ from lazybo.run import plain
 from lazybo.run.channel import Reporter
 from lazybo.run.devices import Devices
 from lazybo.run.engines import Engine, EngineBroken, WorkerDied
-from lazybo.run.failure import RunFailed, how_to_resume
 from lazybo.run.goals import ONE_OBJECTIVE, Goals
-from lazybo.run.limits import Limits, or_inf
+from lazybo.run.limits import Limits, RunFailed, how_to_resume, or_inf
 from lazybo.run.objective import Call, mean_of, variance_of_mean
-from lazybo.run.reports import StudyReporter
+from lazybo.run.reports import OpenTrial, StudyReporter
 from lazybo.run.worker import NO_STEPS, Outcome, Steps, Task, evaluate
-from lazybo.study import Session, TrialView
+from lazybo.study import Session
 
 _logger = logging.getLogger("lazybo")
 Callback = Callable[[Study, FrozenTrial], object]
@@ -48,32 +47,6 @@ class RunOptions:
     devices: Devices | None = None
     claims: bool = False  # whether the objective claims its device itself
     defines: bool = False  # whether the objective names its parameters itself
-
-
-@dataclass(frozen=True)
-class Started:
-    """A trial that is running in the study under this driver's name."""
-
-    entry: TrialView
-    deaths: int | None = None  # None: it never ran before
-    values: Mapping[int, float] = field(default_factory=dict)  # its recorded intermediate values
-    invalid: str = ""  # why it cannot be evaluated
-    judged_from: float = 0  # the step before which it is not paused
-    pause_at: float = math.inf  # the step at which it is paused in any case
-    seconds: float = 0.0  # how long it ran before it was paused, if the time counts
-
-
-@dataclass
-class OpenTrial:
-    """A trial that runs here."""
-
-    entry: TrialView
-    deaths: int  # how many evaluations of it died with their worker or driver
-    records_begin: bool  # whether the study records when a worker starts it
-    folds: dict[int | None, float]  # the values known so far
-    steps: int  # how many values it had reported when it was last started
-    earlier_seconds: float  # how long it ran before it was paused
-    fold_seconds: list[float] = field(default_factory=list)  # of the folds that were evaluated here
 
 
 @dataclass
@@ -111,7 +84,7 @@ class OpenTrials:
         engine: Engine,
         options: RunOptions,
         *,
-        connect: Callable[[StudyReporter], Reporter],
+        connect: Callable[[Reporter], Reporter],
     ) -> None:
         self.engine, self.options = engine, options
         self.trials: dict[int, OpenTrial] = {}  # by number
@@ -150,22 +123,20 @@ class OpenTrials:
         """What the trials that run here have reported so far, by number."""
         return {number: self._reporter.values_of(number) for number in list(self.trials)}  # workers report in threads
 
-    def add(self, started: Started) -> OpenTrial:
+    def add(self, trial: OpenTrial) -> None:
         """Open a trial."""
-        entry, values = started.entry, started.values
-        known = [fold for fold in self._folds if fold is not None and fold in values]
+        known = [fold for fold in self._folds if fold is not None and fold in trial.values]
         if len(known) == len(self._folds):
             known.pop()  # a kill before the end was recorded: the last fold again, for its metrics and its time
-        records_begin = started.deaths is not None or self._limits.retries == 0
-        folds: dict[int | None, float] = {fold: values[fold] for fold in known}
-        trial = OpenTrial(entry, started.deaths or 0, records_begin, folds, len(values), started.seconds)
-        self.trials[entry.number] = trial
-        # Without a checkpoint a trial starts from its first step, and reports all values again.
-        earlier = values if self._has_checkpoints else {}
-        judged_from = math.inf if entry.repeat_of is not None and self.options.steps.pausable else started.judged_from
-        self._reporter.open(entry.number, entry.id, earlier, judged_from=judged_from, stop_at=started.pause_at)
+        trial.folds, trial.steps = {fold: trial.values[fold] for fold in known}, len(trial.values)
+        trial.records_begin |= self._limits.retries == 0
+        if not self._has_checkpoints:
+            trial.values = {}  # it starts from its first step, and reports all values again
+        if trial.entry.repeat_of is not None and self.options.steps.pausable:
+            trial.judged_from = math.inf
+        self.trials[trial.entry.number] = trial
+        self._reporter.open(trial)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
-        return trial
 
     def flush(self) -> None:
         """Write all values that the trials have reported."""

@@ -32,19 +32,14 @@ from lazybo.run.arguments import (
     completed_pruner,
     known_results,
 )
-from lazybo.run.channel import Reporter, listening
 from lazybo.run.checkpoints import checkpoint_root
 from lazybo.run.devices import Devices, check_devices, check_visible, parsed_devices
 from lazybo.run.engines import LOCAL, Engine, SerialEngine, is_cluster, make_engine
-from lazybo.run.failure import attach_study
 from lazybo.run.goals import Goals
-from lazybo.run.limits import STOPPED_KEY, Limits, StopReason, check_count, or_inf
-from lazybo.run.loop import Driver
+from lazybo.run.limits import Limits, attach_study, check_count, or_inf
+from lazybo.run.loop import drive
 from lazybo.run.objective import Call, KFold
 from lazybo.run.open_trials import Callback, RunOptions
-from lazybo.run.presence import present
-from lazybo.run.reports import StudyReporter
-from lazybo.run.shared_study import EVALUATES_HERE, RECORDS_ALL
 from lazybo.run.worker import Steps
 from lazybo.search import Optimizer, Options
 from lazybo.space import Space
@@ -226,7 +221,7 @@ class RunPlan(RunOptions):
                     devices=None if self.devices is None else replace(self.devices, by_engine=engine.assigns_devices),
                 )
                 session = self._begin(study, replace(self.options, seed=seed))
-                failure = _drive(session, engine, run)
+                failure = drive(session, engine, run)
                 if self.defines and failure is None:
                     _warn_of_names(study, self.initial, self.options)
             if failure is not None:  # now nothing runs any more, and the engine is closed
@@ -285,32 +280,6 @@ class RunPlan(RunOptions):
         else:
             session.enqueue([dict(each) for each in self.initial])
         return session
-
-
-def _drive(session: Session, engine: Engine, run: RunOptions) -> BaseException | None:
-    """Run the trials under a name that other processes can see, and record why no more were started.
-
-    Returns the error or interrupt that the run ends with, if any.
-    """
-    facts = {EVALUATES_HERE: not engine.remote, RECORDS_ALL: run.limits.retries == 0}
-    with contextlib.ExitStack() as stack:
-
-        def connect(reporter: StudyReporter) -> Reporter:
-            return stack.enter_context(listening(reporter, engine.host)) if engine.remote else reporter
-
-        session.driver = stack.enter_context(present(session.study, **facts))
-        driver = Driver(session, engine, run, connect=connect)
-        driver.run()
-        reason = driver.stopping.reason
-        # The noise that a final check has learned decides what is recommended.
-        learned = session.model.memory.unsaved_attributes() if run.limits.confirm else {}
-        learned |= session.model.seen.rest() if learned else {}
-        session.store.set_attributes({**learned, STOPPED_KEY: None if reason is None else reason.value})
-        if reason != StopReason.INTERRUPTED:
-            return driver.stopping.error
-        interrupt = KeyboardInterrupt()
-        interrupt.__cause__ = driver.stopping.error
-        return interrupt
 
 
 def _sendable(call: Call) -> bytes:

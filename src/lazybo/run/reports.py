@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, Trial
 
 from lazybo.run.channel import READS, WRITES
 from lazybo.run.trial import DEVICE, suggested
-from lazybo.study import Session, Store
+from lazybo.study import Session, Store, TrialView
 
 # Seconds between two writes of intermediate values.
 WRITE_INTERVAL = 0.5
@@ -33,12 +33,21 @@ Follower = Callable[[Study, FrozenTrial, int, float], object]
 
 
 @dataclass
-class _OpenTrial:
-    trial_id: int
-    values: dict[int, float]  # all values so far, by step
-    known: frozenset[int]  # the steps that an earlier evaluation has reported
-    judged_from: float  # the step before which the trial is not stopped
-    stop_at: float  # the step at which it is stopped in any case
+class OpenTrial:
+    """A trial that runs here, under this driver's name."""
+
+    entry: TrialView
+    deaths: int = 0  # how many evaluations of it died with their worker or driver
+    records_begin: bool = False  # whether the study records when a worker starts it
+    values: dict[int, float] = field(default_factory=dict)  # what it has reported, by step
+    invalid: str = ""  # why it cannot be evaluated
+    judged_from: float = 0  # the step before which it is not stopped
+    stop_at: float = math.inf  # the step at which it is stopped in any case
+    earlier_seconds: float = 0.0  # how long it ran before it was paused, if the time counts
+    folds: dict[int | None, float] = field(default_factory=dict)  # the values known so far
+    fold_seconds: list[float] = field(default_factory=list)  # of the folds that were evaluated here
+    steps: int = 0  # how many values it had reported when it was last started
+    known: frozenset[int] = frozenset()  # the steps that an earlier evaluation has reported
     frozen: FrozenTrial | None = None  # as it was when it first reported
     defining: Trial | None = None  # Optuna's own trial, if the objective names its parameters
     asking: threading.Lock = field(default_factory=threading.Lock)
@@ -62,26 +71,14 @@ class StudyReporter:
         self._defines = defines
         interval = 0.0 if self._store.in_memory else WRITE_INTERVAL  # in memory nothing is gained by waiting
         self._writer = BatchedWriter(Session(study).report, interval)
-        self._open: dict[int, _OpenTrial] = {}  # by number
+        self._open: dict[int, OpenTrial] = {}  # by number
 
-    def open(
-        self,
-        number: int,
-        trial_id: int,
-        values: Mapping[int, float] | None = None,
-        *,
-        judged_from: float = 0,
-        stop_at: float = math.inf,
-    ) -> None:
-        """Accept reports of a trial from now on.
-
-        ``values`` were reported by an earlier evaluation and stay. The trial is not stopped before the step
-        ``judged_from``, and in any case at the step ``stop_at``.
-        """
-        known = dict(values or {})
-        # Made when the trial begins: its sampler does not wait for trials of its own.
-        defining = Store.retried(partial(Trial, self._study, trial_id)) if self._defines else None
-        self._open[number] = _OpenTrial(trial_id, known, frozenset(known), judged_from, stop_at, defining=defining)
+    def open(self, trial: OpenTrial) -> None:
+        """Accept reports of a trial from now on. Its values were reported by an earlier evaluation, and stay."""
+        trial.known = frozenset(trial.values)
+        if self._defines:  # made when the trial begins: its sampler does not wait for trials of its own
+            trial.defining = Store.retried(partial(Trial, self._study, trial.entry.id))
+        self._open[trial.entry.number] = trial
 
     def close(self, number: int) -> dict[int, float]:
         """Accept no more reports of a trial, and write those that wait; returns its intermediate values."""
@@ -89,20 +86,17 @@ class StudyReporter:
         if closed is None:
             return {}
         self._writer.flush()
-        self._writer.forget(closed.trial_id)
+        self._writer.forget(closed.entry.id)
         return closed.values
 
     def values_of(self, number: int) -> dict[int, float]:
-        """What a trial has reported so far, by step."""
         trial = self._open.get(number)
         return {} if trial is None else dict(trial.values)
 
     def flush(self, number: int = -1) -> None:  # noqa: ARG002 (Reporter)
-        """Write all values that wait."""
         self._writer.flush()
 
     def suggest(self, number: int, name: str, distribution: BaseDistribution) -> float:
-        """A parameter of a trial whose objective names its parameters, by the study's sampler."""
         trial = self._open.get(number)
         if trial is None or trial.defining is None:
             raise ValueError(f"trial {number} has ended")
@@ -115,7 +109,6 @@ class StudyReporter:
         return self._study
 
     def study_name(self) -> str:
-        """The name of the study."""
         return self._study.study_name
 
     def storage(self, method: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
@@ -126,15 +119,13 @@ class StudyReporter:
         return Store.retried(partial(getattr(self._store.storage, method), *arguments, **named))
 
     def begin(self, number: int, fold: int | None) -> None:
-        """A worker starts an evaluation."""
         self._on_begin(number, fold)
 
     def claim(self, number: int, device: str) -> None:
-        """Record the device of a trial that starts."""
         trial = self._open.get(number)
         if trial is not None:
             with contextlib.suppress(Exception):  # the result will have it too
-                self._store.storage.set_trial_user_attr(trial.trial_id, DEVICE, device)
+                self._store.storage.set_trial_user_attr(trial.entry.id, DEVICE, device)
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record a value; True if the trial should stop: the pruner says so, or it has ended in the study."""
@@ -146,7 +137,7 @@ class StudyReporter:
             # not have been obeyed yet.
             if step < max(trial.known):
                 return False
-        elif not self._writer.add(trial.trial_id, step, value):
+        elif not self._writer.add(trial.entry.id, step, value):
             return True
         else:
             trial.values[step] = value
@@ -156,7 +147,7 @@ class StudyReporter:
             return True
         return step >= trial.judged_from and self._is_pruned(trial)
 
-    def _is_pruned(self, trial: _OpenTrial) -> bool:
+    def _is_pruned(self, trial: OpenTrial) -> bool:
         pruner = self._study.pruner
         kind = type(pruner)  # a subclass may do anything
         if kind is pruners.NopPruner:
@@ -170,10 +161,10 @@ class StudyReporter:
         frozen.intermediate_values = {**frozen.intermediate_values, **trial.values}
         return bool(Store.retried(partial(pruner.prune, self._study, frozen)))
 
-    def _frozen(self, trial: _OpenTrial) -> FrozenTrial:
+    def _frozen(self, trial: OpenTrial) -> FrozenTrial:
         """A trial as it was when it first reported."""
         if trial.frozen is None:
-            trial.frozen = self._store.trial(trial.trial_id)
+            trial.frozen = self._store.trial(trial.entry.id)
         return trial.frozen
 
 

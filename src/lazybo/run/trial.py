@@ -84,17 +84,14 @@ class Trial(optuna.trial.Trial):
 
     @property
     def number(self) -> int:
-        """The number of the trial in its study."""
         return self._number
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters."""
         return self._params
 
     @property
     def relative_params(self) -> dict[str, Any]:
-        """The parameters: all of them are chosen together."""
         return self._params
 
     @property
@@ -109,7 +106,6 @@ class Trial(optuna.trial.Trial):
 
     @property
     def study(self) -> Study:  # type: ignore[override]
-        """The study."""
         if self._reporter is None:
             raise RuntimeError("this trial belongs to no study: it was made outside of lazybo.optimize()")
         return self._reporter.study()
@@ -126,12 +122,10 @@ class Trial(optuna.trial.Trial):
 
     @property
     def datetime_start(self) -> datetime | None:
-        """When the trial began."""
         return self.storage.get_trial(self._trial_id).datetime_start
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """The distributions of the parameters as the study has them."""
         return self.storage.get_trial(self._trial_id).distributions
 
     def report(self, value: float, step: int) -> None:
@@ -176,7 +170,6 @@ class Trial(optuna.trial.Trial):
         return TrialPaused() if continues else TrialPruned()
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Keep a value with the trial."""
         self._user_attrs[key] = value
 
     def set_constraint(self, key: str, value: float) -> None:
@@ -240,7 +233,7 @@ class DefiningTrial(Trial):
         """A parameter with structure: it is stored as several ordinary ones."""
         from lazybo.study import Store
 
-        Store(self.study).keep_kind(name, kind.to_plain())
+        Store(self.study).keep_kinds({name: kind})
         return kind.read([self._asked(each, distribution) for each, distribution in kind.stored(name).items()])
 
     def _asked(self, name: str, distribution: BaseDistribution) -> Any:

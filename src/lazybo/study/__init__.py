@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from lazybo.study.pruner import LazyPruner as LazyPruner
     from lazybo.study.replaying import replay as replay
     from lazybo.study.sampler import LazySampler as LazySampler
+    from lazybo.study.sampler import suggest as suggest
     from lazybo.study.session import Session as Session
     from lazybo.study.store import Store as Store
     from lazybo.study.store import repair_storage as repair_storage
-    from lazybo.study.structured import suggest as suggest
     from lazybo.study.trial import Result as Result
     from lazybo.study.trial import TrialView as TrialView
     from lazybo.study.view import StudyView as StudyView
@@ -32,6 +32,6 @@ else:
             "repair_storage": "store",  # make a storage readable again after a kill
             "replay": "replaying",  # every suggestion of a study made again
             "resume": "view",  # queue paused trials
-            "suggest": "structured",  # a parameter with structure in an objective for Optuna
+            "suggest": "sampler",  # a parameter with structure in an objective for Optuna
         },
     )

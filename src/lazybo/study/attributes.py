@@ -1,4 +1,4 @@
-"""The attributes that every part of lazybo knows of studies and trials: the key, what it holds, who writes it.
+"""The attributes that every part of lazybo knows of studies and trials: the key, and what it holds.
 
 Keys that only one package knows are defined there; docs/formats.md lists all of them.
 
@@ -15,70 +15,50 @@ from optuna.distributions import BaseDistribution
 
 from lazybo.core import checks, codec
 
-# ------------------------------------------------------------------- of a study
 
-# Optuna's own: the names of the objectives; `study.definition`.
-METRIC_NAMES_KEY = "study:metric_names"
-# The space of a run as strings, its constraints and its seed: a second run must have the same. In parts;
-# `study.definition`.
-RUN_KEY = "lazybo:run"
-# User: followed by ":" and the name of a parameter with structure: its kind and arguments. They say what the parameters
-# mean that it is stored as; `study.structured`.
-KIND_KEY = "lazybo:kind"
-# The version of the format of a study. Nothing writes it yet: a study without it has version 1; `study.definition`.
-FORMAT_KEY = "lazybo:format"
-# The objective that `trial.report` gives, by position; 0 if there is no such attribute; `study.definition`.
-REPORTS_KEY = "lazybo:reports"
-# The options of the model of `optimize()`, and its space. In parts; `study.definition`.
-OPTIONS_KEY = "lazybo:options"
-# What the model has learned in `optimize()`. In parts; `study.memory`.
-MODEL_KEY = "lazybo:model"
+class Key:
+    """The keys of attributes. Optuna's own begin without our prefix."""
 
-# ------------------------------------------------------------------- of a trial
+    # ------------------------------------------------------------------- of a study
 
-# The announcement of a trial: its parameters, and perhaps what was learned (``columns``, ``model``, ``finished``) and
-# the options of the sampler (``options``). In parts; `study.sampler`, `study.ledger`.
-SUGGESTION_KEY = "lazybo:suggestion"
-# What the suggestion of a trial had seen: the events of its session since the last trial. In parts; `study.memory`.
-SEEN_KEY = "lazybo:seen"
-# The known variance of the noise in the value of a trial; `run.loop`.
-VARIANCE_KEY = "lazybo:variance"
-# The seconds that the evaluation of a trial took in its worker, if the run has a cost; `run.loop`.
-SECONDS_KEY = "lazybo:seconds"
-# Optuna's own: followed by ":" and a name, the value of a constraint; `trial.set_constraint`.
-CONSTRAINT_KEY = "constraints"
-# In the final check of a run: the number of the first trial with the configuration that this trial repeats;
-# `run.next_trial`.
-REPEAT_KEY = "lazybo:repeat"
-# How a program failed: a code (``kind``), and the reason without paths (``summary``); `run.loop`.
-FAILURE_KEY = "lazybo:failure"
-# The name of the driver that runs a trial; `study.ledger`.
-DRIVER_KEY = "lazybo:driver"
-# How many evaluations of a trial died with their worker or driver; `study.ledger`.
-ATTEMPTS_KEY = "lazybo:attempts"
-# How many values a training with a checkpoint had reported when its driver last died; `study.session`.
-STEPS_KEY = "lazybo:steps"
-# The driver whose worker started a trial, and the value of ATTEMPTS_KEY then; `study.session`.
-BEGAN_KEY = "lazybo:began"
-# The initial configuration that a trial was queued for, as it was given. In parts; `study.ledger`.
-INITIAL_KEY = "lazybo:initial"
+    METRIC_NAMES = "study:metric_names"  # the names of the objectives
+    # The space of a run as strings, its constraints and its seed: a second run must have the same. In parts.
+    RUN = "lazybo:run"
+    # User: followed by ":" and the name of a parameter with structure: its kind and arguments.
+    KIND = "lazybo:kind"
+    FORMAT = "lazybo:format"  # the version; nothing writes it yet: a study without it has version 1
+    REPORTS = "lazybo:reports"  # the objective that `trial.report` gives, by position; 0 without it
+    OPTIONS = "lazybo:options"  # the options of the model of `optimize()`, and its space; in parts
+    MODEL = "lazybo:model"  # what the model has learned in `optimize()`; in parts
 
-# User: the last step of a training that is paused; None when it runs again. A trial with it that waits is paused;
-# `study.ledger`, `study.trial`.
-PAUSED_KEY = "lazybo:paused"
-# The step of a training's last pause, and when that was, in seconds since 1970. It stays when the training runs again;
-# `study.ledger`, `study.trial`.
-PAUSE_KEY = "lazybo:pause"
-# A paused trial was resumed by hand: it is not paused again; `study.trial`.
-TO_END_KEY = "lazybo:to_end"
-# The experiment of this trial was skipped: Optuna counts it as failed, and the model ignores it; `run.by_hand`.
-SKIPPED_KEY = "lazybo:skipped"
-# User: the state, values and attributes of a trial before each correction by hand, and the time of the correction,
-# oldest first; `study.ledger`.
-CORRECTIONS_KEY = "lazybo:corrections"
+    # ------------------------------------------------------------------- of a trial
+
+    # Its announcement: its parameters, and perhaps what was learned (``columns``, ``model``, ``finished``) and the
+    # options of the sampler (``options``). In parts.
+    SUGGESTION = "lazybo:suggestion"
+    SEEN = "lazybo:seen"  # what its suggestion had seen: the events of its session since the last trial; in parts
+    VARIANCE = "lazybo:variance"  # the known variance of the noise in its value
+    SECONDS = "lazybo:seconds"  # how long its evaluation took in its worker, if the run has a cost
+    CONSTRAINT = "constraints"  # followed by ":" and a name, the value of a constraint: `trial.set_constraint`
+    REPEAT = "lazybo:repeat"  # in a final check: the number of the first trial with its configuration
+    FAILURE = "lazybo:failure"  # how a program failed: a code (``kind``), and the reason without paths (``summary``)
+    DRIVER = "lazybo:driver"  # the driver that runs it
+    ATTEMPTS = "lazybo:attempts"  # how many evaluations of it died with their worker or driver
+    STEPS = "lazybo:steps"  # how many values a training with a checkpoint had reported when its driver last died
+    BEGAN = "lazybo:began"  # the driver whose worker started it, and its attempts then
+    INITIAL = "lazybo:initial"  # the initial configuration that it was queued for, as it was given; in parts
+    # User: the last step of a training that is paused; None when it runs again. A trial with it that waits is paused.
+    PAUSED = "lazybo:paused"
+    # The step and the time (seconds since 1970) of a training's last pause. It stays when the training runs again.
+    PAUSE = "lazybo:pause"
+    TO_END = "lazybo:to_end"  # it was resumed by hand: it is not paused again
+    SKIPPED = "lazybo:skipped"  # its experiment was skipped: Optuna counts it as failed, and the model ignores it
+    # User: its state, values and attributes before each correction by hand, and the time of that, oldest first.
+    CORRECTIONS = "lazybo:corrections"
+
 
 # Users see these without our prefix: the output folder of a program, and the device of an evaluation and its position
-# among the devices; `programs.program`, `run.trial`.
+# among the devices.
 OWN_ATTRIBUTES = ("output", "device", "slot")
 
 # ------------------------------------------------------------- strings in parts
@@ -137,4 +117,4 @@ def announcement(
     Parameters are stored as Optuna's internal numbers, since choices may be anything.
     """
     internal = {name: space[name].to_internal_repr(value) for name, value in params.items()}
-    return parts(SUGGESTION_KEY, json.dumps({"params": internal, **(extra or {})}))
+    return parts(Key.SUGGESTION, json.dumps({"params": internal, **(extra or {})}))

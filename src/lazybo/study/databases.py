@@ -22,7 +22,7 @@ from optuna.storages._cached_storage import _CachedStorage, _StudyInfo
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.study.attributes import DRIVER_KEY
+from lazybo.study.attributes import Key
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Select
@@ -331,7 +331,7 @@ class Tables:
         matching = (trials.c.trial_id == trial_id) & trials.c.state.in_(before)
         if driver is not None:
             names = self._models.TrialSystemAttributeModel.__table__
-            name = (names.c.trial_id == trial_id) & (names.c.key == DRIVER_KEY)
+            name = (names.c.trial_id == trial_id) & (names.c.key == Key.DRIVER)
             name &= names.c.value_json == json.dumps(driver)
             matching &= sql.select(names.c.trial_id).where(name).exists()
         changes: dict[str, Any] = {"state": after}

@@ -1,8 +1,8 @@
 """What a study optimises, and with which options: stored with it, and checked when it is opened again.
 
-The first run stores its space, constraints and seed with the study (`RUN_KEY`). A later run with another space or
+The first run stores its space, constraints and seed with the study (`Key.RUN`). A later run with another space or
 direction is rejected. The options of the model are stored too, so that whatever opens the model later gets the same
-one: `optimize()` stores them and its space with the study (`OPTIONS_KEY`), `LazySampler` with the first announcement
+one: `optimize()` stores them and its space with the study (`Key.OPTIONS`), `LazySampler` with the first announcement
 that it writes, which saves a commit.
 
 `optimize()`, `LazySampler` and the command take earlier studies as ``name@storage``, names of CSV files, and everything
@@ -39,21 +39,8 @@ from lazybo.space import (
     Structured,
     in_words,
 )
-from lazybo.study.attributes import (
-    FORMAT_KEY,
-    METRIC_NAMES_KEY,
-    OPTIONS_KEY,
-    REPORTS_KEY,
-    RUN_KEY,
-    SUGGESTION_KEY,
-    object_of,
-    of_study,
-    of_trial,
-    parts,
-    rewritable_parts,
-)
+from lazybo.study.attributes import Key, object_of, of_study, of_trial, parts, rewritable_parts
 from lazybo.study.store import Store
-from lazybo.study.structured import keep_kinds, kinds_of
 from lazybo.study.trial import TrialView
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -113,8 +100,8 @@ class FirstRun:
 
 def first_run(study_name: str, attributes: Mapping[str, Any]) -> FirstRun | None:
     """What the first run has stored with its study; None if there was none. Raises a ValueError if it is damaged."""
-    with codec.readable(of_study(RUN_KEY, study_name), Definition.REMEDY):
-        written = object_of(attributes, RUN_KEY)
+    with codec.readable(of_study(Key.RUN, study_name), Definition.REMEDY):
+        written = object_of(attributes, Key.RUN)
         if not written:
             return None
         space, constraints = codec.as_object(written["space"]), written.get("constraints", [])
@@ -127,8 +114,8 @@ def first_run(study_name: str, attributes: Mapping[str, Any]) -> FirstRun | None
 
 def check_format(study: Study) -> None:
     """Raise one sentence if a newer lazybo wrote this study in a way that this one would misread."""
-    with codec.readable(of_study(FORMAT_KEY, study.study_name)):
-        codec.check_version(Store(study).attributes().get(FORMAT_KEY, FORMAT), (FORMAT,))
+    with codec.readable(of_study(Key.FORMAT, study.study_name)):
+        codec.check_version(Store(study).attributes().get(Key.FORMAT, FORMAT), (FORMAT,))
 
 
 def _open_study(
@@ -146,20 +133,20 @@ def _open_study(
     attributes = store.attributes()
     first = first_run(name, attributes)
     if first is not None:
-        _check_same(name, first, attributes.get(REPORTS_KEY, 0), definition, space)
+        _check_same(name, first, attributes.get(Key.REPORTS, 0), definition, space)
         return study, checks.check_seed(first.seed if seed is None else seed)
     if space.declared:
         _check_trials(study, space)
     seed = checks.check_seed(seed)
     written: dict[str, Any] = {}
     if definition.names:
-        written[METRIC_NAMES_KEY] = list(definition.names)
+        written[Key.METRIC_NAMES] = list(definition.names)
     if definition.reports:
-        written[REPORTS_KEY] = definition.reports
+        written[Key.REPORTS] = definition.reports
     constraints = {"constraints": list(definition.constraints)} if definition.constraints else {}
     run = json.dumps({"space": _described(space), "seed": seed, **constraints})
-    keep_kinds(study, space.kinds)
-    store.set_attributes({**written, **parts(RUN_KEY, run)})
+    store.keep_kinds(space.kinds)
+    store.set_attributes({**written, **parts(Key.RUN, run)})
     return study, seed
 
 
@@ -231,9 +218,9 @@ def reporting_of(study: Study) -> int:
     if count == 1:
         return 0
     with codec.readable(
-        of_study(REPORTS_KEY, study.study_name), "set it to the position of the objective that is reported"
+        of_study(Key.REPORTS, study.study_name), "set it to the position of the objective that is reported"
     ):
-        return checks.whole("it", Store(study).attributes().get(REPORTS_KEY, 0), 0, count - 1)
+        return checks.whole("it", Store(study).attributes().get(Key.REPORTS, 0), 0, count - 1)
 
 
 # ---------------------------------------------------------------- stored options
@@ -259,7 +246,7 @@ def keep_options(study: Study, options: Options, space: Space, trials: Sequence[
     written = json.loads(json.dumps({**_to_stored(options), "structure": structure}))
     if {**_known_options(study, trials), "trials": 0} != {**written, "trials": 0}:
         text = json.dumps({**written, "trials": len(trials)})
-        Store(study).set_attributes(rewritable_parts(OPTIONS_KEY, text))
+        Store(study).set_attributes(rewritable_parts(Key.OPTIONS, text))
 
 
 def options_digest(options: Options) -> str:
@@ -272,14 +259,14 @@ def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> StoredOptions
 
     Raises a ValueError if they are damaged.
     """
-    where = of_study(OPTIONS_KEY, study.study_name)
+    where = of_study(Key.OPTIONS, study.study_name)
     with codec.readable(where, OPTIONS_REMEDY):
-        of_run = object_of(Store(study).attributes(), OPTIONS_KEY)
+        of_run = object_of(Store(study).attributes(), Key.OPTIONS)
         first = checks.whole("trials", of_run.get("trials", 0), 0)
     for trial in reversed(trials[first:]):
         options = TrialView(trial).handling.announcement.get("options")
         if options:
-            where = of_trial(SUGGESTION_KEY, trial.number)
+            where = of_trial(Key.SUGGESTION, trial.number)
             with codec.readable(where, OPTIONS_REMEDY):
                 return StoredOptions(codec.as_object(options), where)
     return StoredOptions(of_run, where)
@@ -373,7 +360,7 @@ def _stored_space(written: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> 
 
 def _seen_space(study: Study, trials: Sequence[FrozenTrial]) -> Space:
     """The space that trials show, as in the sampler: only parameters that vary, unless there are none."""
-    return infer_space(varying(distributions_of(trials)), trials, kinds=kinds_of(study))
+    return infer_space(varying(distributions_of(trials)), trials, kinds=Store(study).kinds())
 
 
 def distributions_of(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:

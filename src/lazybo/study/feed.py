@@ -22,7 +22,7 @@ from optuna.distributions import (
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from lazybo.study.attributes import SUGGESTION_KEY
+from lazybo.study.attributes import Key
 from lazybo.study.store import Store
 from lazybo.study.trial import TrialView
 
@@ -95,7 +95,7 @@ class Unannounced:
         """Whether to wait for this trial."""
         now = time.monotonic()
         view = TrialView(trial)
-        if view.state != "running" or trial.params or f"{SUGGESTION_KEY}:0" in trial.system_attrs:
+        if view.state != "running" or trial.params or f"{Key.SUGGESTION}:0" in trial.system_attrs:
             self._drop(trial.number, now)
             return False
         timeout = self._patience.announcement if view.handling.driver is None else self._patience.driver

@@ -38,16 +38,7 @@ from optuna.trial import FrozenTrial
 import lazybo
 from lazybo.core import checks, codec
 from lazybo.search import Optimizer
-from lazybo.study.attributes import (
-    MODEL_KEY,
-    SEEN_KEY,
-    SUGGESTION_KEY,
-    joined,
-    object_of,
-    of_trial,
-    parts,
-    rewritable_parts,
-)
+from lazybo.study.attributes import Key, joined, object_of, of_trial, parts, rewritable_parts
 from lazybo.study.trial import TrialView
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
@@ -107,7 +98,7 @@ class Seen:
             self._words.append(event)
             self.count += 1
 
-    def attributes(self, key: str = SEEN_KEY) -> dict[str, str]:
+    def attributes(self, key: str = Key.SEEN) -> dict[str, str]:
         """The events since the last ones that were written, as attributes of a trial; empty if nothing is recorded."""
         if self.opening is None:
             return {}
@@ -116,7 +107,7 @@ class Seen:
 
     def rest(self) -> dict[str, str]:
         """The same as attributes of the study, for the end of a session."""
-        return self.attributes(f"{SEEN_KEY}:{self.session}")
+        return self.attributes(f"{Key.SEEN}:{self.session}")
 
     def written(self) -> None:
         """The attributes were written: later ones begin with the next event."""
@@ -132,7 +123,7 @@ class Part:
     events: list[str]
 
 
-def read_seen(attributes: Mapping[str, Any], key: str = SEEN_KEY) -> Part | None:
+def read_seen(attributes: Mapping[str, Any], key: str = Key.SEEN) -> Part | None:
     """What a trial had seen; None if that was not recorded, or is damaged."""
     try:
         session, opening, words = joined(attributes, key).split(";")
@@ -202,9 +193,9 @@ class Memory:
         It is stored with the study, whose ``attributes`` are given, or with a trial; the latest counts.
         """
         last = next((trial for trial in reversed(trials) if "model" in TrialView(trial).handling.announcement), None)
-        candidates = [(f"the attribute {MODEL_KEY!r} of the study", attributes, MODEL_KEY)]
+        candidates = [(f"the attribute {Key.MODEL!r} of the study", attributes, Key.MODEL)]
         if last is not None:
-            candidates.append((of_trial(SUGGESTION_KEY, last.number), last.system_attrs, SUGGESTION_KEY))
+            candidates.append((of_trial(Key.SUGGESTION, last.number), last.system_attrs, Key.SUGGESTION))
         latest = -1
         for where, stored, key in candidates:
             try:
@@ -232,7 +223,7 @@ class Memory:
     def unsaved_attributes(self) -> dict[str, Any]:
         """The same as attributes of the study."""
         unsaved = self.unsaved()
-        return rewritable_parts(MODEL_KEY, json.dumps(unsaved)) if unsaved else {}
+        return rewritable_parts(Key.MODEL, json.dumps(unsaved)) if unsaved else {}
 
     def forget_unsaved(self) -> None:
         """Go back to what was learned when it was last saved, since the suggestion that needed more is not used.

@@ -16,11 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core import checks
 from lazybo.search import Optimizer, Options, Suggestion
 from lazybo.space import Space
-from lazybo.study.attributes import (
-    ATTEMPTS_KEY,
-    PAUSE_KEY,
-    announcement,
-)
+from lazybo.study.attributes import Key, announcement
 from lazybo.study.definition import check_format, directions_of, options_of, reporting_of
 from lazybo.study.feed import Feed
 from lazybo.study.memory import Memory
@@ -32,7 +28,7 @@ from lazybo.study.trial import TrialView, evaluations_of, feasible_of, params_in
 MIN_WATCHED = 2
 WATCHED_GROWTH = 1.2
 # A trial that waits and has one of these attributes has run before.
-BEGUN = {ATTEMPTS_KEY, PAUSE_KEY}
+BEGUN = {Key.ATTEMPTS, Key.PAUSE}
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class StudyModel:
         another one if trainings are paused. Both are the same as in an uninterrupted run.
         """
         news = [TrialView(trial) for trial in self._feed.news(trials) if trial.number != except_number]
-        if any(PAUSE_KEY in trial.frozen.system_attrs for trial in news):
+        if any(Key.PAUSE in trial.frozen.system_attrs for trial in news):
             for trial in news:
                 self._announce_again(trial)
             news.sort(key=lambda trial: trial.handling.ended_at)

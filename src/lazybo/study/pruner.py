@@ -47,7 +47,7 @@ from lazybo.gp import CurveModel, Forecast
 from lazybo.study.definition import directions_of, infer_space, reporting_of, varying
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import model_of
-from lazybo.study.structured import kinds_of
+from lazybo.study.store import Store
 from lazybo.study.training_curves import FACTOR, TrainingCurves, rungs
 from lazybo.study.trial import TrialView, feasible_of
 
@@ -194,7 +194,7 @@ class LazyPruner(BasePruner):
         space = varying(seen)
         curves = reader.state.curves
         if curves is None or curves.space.distributions != space:
-            inferred = infer_space(space, reader.trials, kinds=kinds_of(study))
+            inferred = infer_space(space, reader.trials, kinds=Store(study).kinds())
             curves = TrainingCurves(inferred, directions_of(study)[0], max_step=self.max_step)
             reader.state.curves = curves
         curves.add_new(reader.trials)

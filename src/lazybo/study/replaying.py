@@ -16,14 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 import lazybo
 from lazybo.core import checks
 from lazybo.search import Optimizer, Options
-from lazybo.study.attributes import (
-    ATTEMPTS_KEY,
-    CORRECTIONS_KEY,
-    INITIAL_KEY,
-    PAUSED_KEY,
-    SEEN_KEY,
-    object_of,
-)
+from lazybo.study.attributes import Key, object_of
 from lazybo.study.definition import directions_of, options_digest, options_of, reporting_of
 from lazybo.study.memory import Opening, Part, read_seen
 from lazybo.study.model import StudyModel
@@ -106,7 +99,7 @@ def _sessions(recorded: Mapping[int, Part], attributes: Mapping[str, Any]) -> di
         session.opening = session.opening or part.opening
         session.parts.append((number, part.events))
     for name, session in found.items():
-        rest = read_seen(attributes, f"{SEEN_KEY}:{name}")
+        rest = read_seen(attributes, f"{Key.SEEN}:{name}")
         if rest is not None:
             session.parts.append((None, rest.events))
     return found
@@ -210,7 +203,7 @@ class _Player:
         elif kind == "f":
             if not trial.state.is_finished():
                 raise Missing(f"trial {number} had ended and runs again")
-            if trial.user_attrs.get(CORRECTIONS_KEY):
+            if trial.user_attrs.get(Key.CORRECTIONS):
                 raise Missing(f"the value of trial {number} was corrected by hand")
             self.ended.append(trial)
             model.settle(trial)
@@ -221,15 +214,15 @@ class _Player:
             again = f"trial {number} was run again, and the values that it had reported before are gone"
             if len(steps) < count:
                 raise Missing(again)
-            self.doubt = self.doubt or (again if ATTEMPTS_KEY in trial.system_attrs else "")
+            self.doubt = self.doubt or (again if Key.ATTEMPTS in trial.system_attrs else "")
             model.watch(number, {step: trial.intermediate_values[step] for step in steps})
 
     def _fixed(self, trial: FrozenTrial) -> dict[str, Any]:
         """The parameters that somebody has chosen for an enqueued trial."""
         space = self.model.space.distributions
-        if f"{INITIAL_KEY}:0" not in trial.system_attrs:
+        if f"{Key.INITIAL}:0" not in trial.system_attrs:
             return as_given(trial.system_attrs.get("fixed_params", {}), space)
-        given = object_of(trial.system_attrs, INITIAL_KEY)
+        given = object_of(trial.system_attrs, Key.INITIAL)
         return {name: space[name].to_external_repr(value) for name, value in given.items() if name in space}
 
     def _compared(self, trial: FrozenTrial, again: dict[str, Any] | None) -> Replayed:
@@ -246,5 +239,5 @@ def _paused_at(trial: FrozenTrial, step: int) -> FrozenTrial:
         raise Missing(f"trial {trial.number} has no value of step {step}")
     paused = copy(trial)
     paused.state, paused.values, paused.datetime_complete = TrialState.WAITING, None, None
-    paused.user_attrs, paused.intermediate_values = {**trial.user_attrs, PAUSED_KEY: step}, values
+    paused.user_attrs, paused.intermediate_values = {**trial.user_attrs, Key.PAUSED: step}, values
     return paused

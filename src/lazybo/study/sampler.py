@@ -20,20 +20,19 @@ from typing import Any, Literal
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState
 
 from lazybo.core import Lag, checks, codec
 from lazybo.gp import Kernel, Priors
 from lazybo.search import EarlierStudy, Options
-from lazybo.space import Belief, Space
+from lazybo.space import Belief, Space, Structured
 from lazybo.study.definition import Definition, UnstoredOptions, directions_of, infer_space, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.store import Store, store_constraints
-from lazybo.study.structured import kinds_of
 
 _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
@@ -232,12 +231,12 @@ class LazySampler(BaseSampler):
                 known.predicate, known.model = PartialPredicate(self.feasible, constants), None
         if known.model is None or known.model.space.distributions != search_space:
             known.model = open_model(
-                study, options, infer_space(search_space, trials, known.predicate, kinds_of(study)), trials
+                study, options, infer_space(search_space, trials, known.predicate, Store(study).kinds()), trials
             )
         known.model.absorb(trials, reader.number)
         if known.model.space_outdated:
             known.model.space_outdated = False
-            space = infer_space(search_space, trials, known.predicate, kinds_of(study))
+            space = infer_space(search_space, trials, known.predicate, Store(study).kinds())
             if options.informed(space) != known.model.space:
                 known.model = open_model(study, options, space, trials)
                 known.model.absorb(trials, reader.number)
@@ -373,3 +372,33 @@ class _Known:
     earlier: tuple[EarlierStudy, ...] | None = None  # once they were read
     unstored: UnstoredOptions | None = None
     warned: dict[str, object] = field(default_factory=dict)  # parameters that a warning was given about
+
+
+# ------------------------------------------------------- parameters with structure
+
+
+def suggest(trial: Any, name: str, kind: Structured) -> Any:
+    """The value of a parameter with structure in an objective: ``lazybo.suggest(trial, "order", Permutation([…]))``.
+
+    It works with every sampler: the value is made of ordinary parameters, and an attribute of the study says of which
+    kind they are.
+    """
+    if not isinstance(kind, Structured):
+        raise ValueError(f"lazybo.suggest takes a kind such as lazybo.Permutation([...]), not {checks.shortened(kind)}")
+    known: object = trial
+    if not isinstance(known, BaseTrial):
+        raise ValueError(f"lazybo.suggest takes the trial of an objective, not {checks.shortened(trial)}")
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a parameter must be a text, not {checks.shortened(name)}")
+    if callable(getattr(trial, "suggest", None)):  # of `lazybo.optimize`, which has chosen before
+        return trial.suggest(name, kind)
+    if not isinstance(trial, FixedTrial | FrozenTrial):
+        Store(trial.study).keep_kinds({name: kind})
+    return kind.read([_suggested(trial, each, d) for each, d in kind.stored(name).items()])
+
+
+def _suggested(trial: BaseTrial, name: str, distribution: BaseDistribution) -> Any:
+    if isinstance(distribution, CategoricalDistribution):
+        return trial.suggest_categorical(name, distribution.choices)
+    assert isinstance(distribution, FloatDistribution), "kinds are stored as choices and numbers"
+    return trial.suggest_float(name, distribution.low, distribution.high)

@@ -24,26 +24,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from lazybo.core import codec
 from lazybo.search import Options
 from lazybo.space import Space
-from lazybo.study.attributes import (
-    ATTEMPTS_KEY,
-    BEGAN_KEY,
-    CONSTRAINT_KEY,
-    CORRECTIONS_KEY,
-    DRIVER_KEY,
-    INITIAL_KEY,
-    MODEL_KEY,
-    PAUSE_KEY,
-    PAUSED_KEY,
-    REPEAT_KEY,
-    SECONDS_KEY,
-    SEEN_KEY,
-    SKIPPED_KEY,
-    STEPS_KEY,
-    VARIANCE_KEY,
-    object_of,
-    parts,
-    rewritable_parts,
-)
+from lazybo.study.attributes import Key, object_of, parts, rewritable_parts
 from lazybo.study.databases import NumberTaken, Tables, drop_cache
 from lazybo.study.definition import options_digest
 from lazybo.study.feed import Unannounced
@@ -66,7 +47,7 @@ RepeatOf = Callable[[Params], int | None]  # the trial that new parameters repea
 # Other drivers then wait for its parameters, so a slow driver is not left behind by fast ones.
 MAX_RACES = 3
 # The system attributes of a trial that belong to its result begin with these.
-OF_RESULT = ("fail_reason", VARIANCE_KEY, SECONDS_KEY, SKIPPED_KEY, CONSTRAINT_KEY)
+OF_RESULT = ("fail_reason", Key.VARIANCE, Key.SECONDS, Key.SKIPPED, Key.CONSTRAINT)
 
 
 class Session:
@@ -157,7 +138,7 @@ class Session:
                 if numbers in present:
                     present.remove(numbers)  # a configuration that is listed twice needs two trials
                 else:
-                    storage.add_trial(TrialState.WAITING, params, parts(INITIAL_KEY, json.dumps(numbers)))
+                    storage.add_trial(TrialState.WAITING, params, parts(Key.INITIAL, json.dumps(numbers)))
 
         if first:
             self._write(add_missing)
@@ -221,7 +202,7 @@ class Session:
         Without ``params`` it only reserves the number. ``repeat`` is the trial that it repeats.
         """
         marks = {} if params is None else self._marks(repeat)
-        attributes = {DRIVER_KEY: self.driver, **marks}
+        attributes = {Key.DRIVER: self.driver, **marks}
 
         def add(storage: Tables | StorageCalls) -> tuple[int, int]:
             return storage.add_trial(TrialState.RUNNING, params or {}, attributes, low, high, self._notes)
@@ -245,11 +226,11 @@ class Session:
     def _marks(self, repeat: int | None) -> dict[str, Any]:
         """The attributes of a new trial."""
         seen = {} if self._model is None else self._model.seen.attributes()
-        return seen if repeat is None else {REPEAT_KEY: repeat, **seen}
+        return seen if repeat is None else {Key.REPEAT: repeat, **seen}
 
     def _begun(self, trial: TrialView) -> TrialView:
         """A trial whose marks were written, if it has them already."""
-        if self._model is not None and f"{SEEN_KEY}:0" in trial.frozen.system_attrs:
+        if self._model is not None and f"{Key.SEEN}:0" in trial.frozen.system_attrs:
             self._model.seen.written()
         return trial
 
@@ -258,7 +239,7 @@ class Session:
 
         Returns the trial that now runs, and why it cannot be evaluated; empty if it can.
         """
-        name = {DRIVER_KEY: self.driver}  # nobody would take over a trial that runs without a name
+        name = {Key.DRIVER: self.driver}  # nobody would take over a trial that runs without a name
 
         def take(storage: Tables | StorageCalls) -> bool:
             if not storage.change_state(trial.id, [TrialState.WAITING], TrialState.RUNNING, system_attrs=name):
@@ -298,14 +279,14 @@ class Session:
 
     def note(self, trial: TrialView, *, attempts: int | None = None, steps: int | None = None) -> None:
         """Write how often a running trial has died, or how far it had got then."""
-        counts = {ATTEMPTS_KEY: attempts, STEPS_KEY: steps}
+        counts = {Key.ATTEMPTS: attempts, Key.STEPS: steps}
         self.store.set_trial_attributes(trial.id, {key: count for key, count in counts.items() if count is not None})
 
     def note_start(self, trial: TrialView, deaths: int) -> None:
         """Record that a worker starts a trial. Called in any thread, before the objective is."""
         # If the storage does not answer, the evaluation continues, and a death of its driver will not count.
         with suppress(Exception):
-            self.store.storage.set_trial_system_attr(trial.id, BEGAN_KEY, f"{self.driver} {deaths}")
+            self.store.storage.set_trial_system_attr(trial.id, Key.BEGAN, f"{self.driver} {deaths}")
 
     def put_back(self, trial: TrialView, attempts: int, driver: str) -> None:
         """Queue a trial that ``driver`` ran, with its new count of attempts; nothing if another driver has it."""
@@ -314,7 +295,7 @@ class Session:
             # The state first: a kill in between repeats an attempt, but never counts one that was not made.
             if not storage.change_state(trial.id, [TrialState.RUNNING], TrialState.WAITING, driver=driver):
                 return False
-            storage.set_trial_attributes(trial.id, {ATTEMPTS_KEY: attempts})
+            storage.set_trial_attributes(trial.id, {Key.ATTEMPTS: attempts})
             return True
 
         self._change(queue)
@@ -323,8 +304,8 @@ class Session:
         """Pause a trial that this driver runs, after this step; False if this driver no longer runs it."""
         if seconds is not None:
             with suppress(UpdateFinishedTrialError):  # another process has ended it
-                self.store.set_trial_attributes(trial.id, {SECONDS_KEY: seconds})
-        paused, at = {**metrics, PAUSED_KEY: step}, {PAUSE_KEY: [step, time.time()]}
+                self.store.set_trial_attributes(trial.id, {Key.SECONDS: seconds})
+        paused, at = {**metrics, Key.PAUSED: step}, {Key.PAUSE: [step, time.time()]}
         return self._change(
             lambda storage: storage.change_state(
                 trial.id,
@@ -338,7 +319,7 @@ class Session:
 
     def unpause(self, trial: TrialView) -> None:
         """Mark a paused trial as running again, after `claim`. After a kill before this it is still paused."""
-        self._write(lambda storage: storage.set_user_attributes(trial.id, {PAUSED_KEY: None}))
+        self._write(lambda storage: storage.set_user_attributes(trial.id, {Key.PAUSED: None}))
 
     def finish(self, trial: TrialView, result: Result) -> bool:
         """End a trial; False if another process has ended it."""
@@ -366,7 +347,7 @@ class Session:
         return self.store.trial(self.store.add(trial)).number
 
     def correct(self, trial: TrialView, result: Result) -> bool:
-        """Change the result of a trial that has ended; the old one is kept as `CORRECTIONS_KEY`.
+        """Change the result of a trial that has ended; the old one is kept as `Key.CORRECTIONS`.
 
         The model of the study is learned again. False if another process has corrected it since it was read. Raises a
         ValueError if the storage cannot do it.
@@ -382,7 +363,7 @@ class Session:
                 )
             known = storage.trials()[trial.number]
             had = {"user_attrs": known.user_attrs, "system_attrs": known.system_attrs}
-            earlier = had["user_attrs"].pop(CORRECTIONS_KEY, [])
+            earlier = had["user_attrs"].pop(Key.CORRECTIONS, [])
             if known.state not in (TrialState.COMPLETE, TrialState.FAIL) or len(earlier) != corrections:
                 return False
             storage.replace_result(trial.id, result.state, result.values)
@@ -391,8 +372,8 @@ class Session:
             for kind, now in (("user_attrs", result.user_attrs), ("system_attrs", system)):
                 before[kind] = {key: value for key, value in had[kind].items() if now.get(key, value) != value}
             record = {**before, "corrected": datetime.now(UTC).isoformat(timespec="seconds")}
-            storage.set_user_attributes(trial.id, {**result.user_attrs, CORRECTIONS_KEY: [*earlier, record]})
-            storage.set_study_attributes(rewritable_parts(MODEL_KEY, "{}"))
+            storage.set_user_attributes(trial.id, {**result.user_attrs, Key.CORRECTIONS: [*earlier, record]})
+            storage.set_study_attributes(rewritable_parts(Key.MODEL, "{}"))
             return True
 
         corrected = self._write(write)
@@ -430,8 +411,8 @@ def _configuration(trial: FrozenTrial, space: Distributions) -> object:
     None if it is from another space, or cannot be read.
     """
     try:
-        if f"{INITIAL_KEY}:0" in trial.system_attrs:
-            return object_of(trial.system_attrs, INITIAL_KEY)
+        if f"{Key.INITIAL}:0" in trial.system_attrs:
+            return object_of(trial.system_attrs, Key.INITIAL)
         return internal(params_in(space, trial.params) or trial.system_attrs.get("fixed_params", {}), space)
     except codec.INVALID:
         return None

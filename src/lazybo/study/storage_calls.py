@@ -8,7 +8,7 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from lazybo.study.attributes import DRIVER_KEY, announcement
+from lazybo.study.attributes import Key, announcement
 from lazybo.study.databases import NumberTaken
 from lazybo.study.journal import Journal, gathered
 from lazybo.study.store import Store
@@ -24,10 +24,10 @@ class StorageCalls:
         self._store, self._storage = store, store.storage
         self._space = space
 
-    def trials(self) -> list[FrozenTrial]:  # noqa: D102 (Tables)
+    def trials(self) -> list[FrozenTrial]:
         return self._store.trials()
 
-    def add_trial(  # noqa: D102 (Tables)
+    def add_trial(
         self,
         state: TrialState,
         params: Mapping[str, Any],
@@ -59,7 +59,7 @@ class StorageCalls:
     ) -> bool:
         """Write the state last: it decides whether other processes use the rest, also after a kill in between."""
         trial = self._storage.get_trial(trial_id)
-        if trial.state not in before or (driver is not None and trial.system_attrs.get(DRIVER_KEY) != driver):
+        if trial.state not in before or (driver is not None and trial.system_attrs.get(Key.DRIVER) != driver):
             return False
         with gathered(self._storage):
             self.set_user_attributes(trial_id, user_attrs or {})
@@ -69,7 +69,7 @@ class StorageCalls:
     def restart(self, trial_id: int) -> None:
         """Optuna's calls cannot change the start of a trial."""
 
-    def unfinished(self, trial_ids: Iterable[int]) -> set[int]:  # noqa: D102 (Tables)
+    def unfinished(self, trial_ids: Iterable[int]) -> set[int]:
         return {trial_id for trial_id in trial_ids if not self._has_ended(trial_id)}
 
     def _has_ended(self, trial_id: int) -> bool:
@@ -78,7 +78,7 @@ class StorageCalls:
         except KeyError:
             return True  # its study was deleted
 
-    def report(self, values: Mapping[int, Mapping[int, float]]) -> None:  # noqa: D102 (Tables)
+    def report(self, values: Mapping[int, Mapping[int, float]]) -> None:
         if isinstance(self._storage, Journal):
             self._storage.set_intermediate_values(values)
             return
@@ -97,15 +97,15 @@ class StorageCalls:
                 number = self._internal(name, value)
                 self._storage.set_trial_param(trial_id, name, number, self._space[name])
 
-    def set_study_attributes(self, attributes: Mapping[str, Any]) -> None:  # noqa: D102 (Tables)
+    def set_study_attributes(self, attributes: Mapping[str, Any]) -> None:
         for key, value in attributes.items():
             self._storage.set_study_system_attr(self._store.study_id, key, value)
 
-    def set_trial_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:  # noqa: D102 (Tables)
+    def set_trial_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
         for key, value in attributes.items():
             self._storage.set_trial_system_attr(trial_id, key, value)
 
-    def set_user_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:  # noqa: D102 (Tables)
+    def set_user_attributes(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
         for key, value in attributes.items():
             self._storage.set_trial_user_attr(trial_id, key, value)
 

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from optuna.distributions import check_distribution_compatibility
 from optuna.exceptions import StorageInternalError
 from optuna.samplers._base import _process_constraints_after_trial as store_constraints
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage, get_storage
@@ -25,8 +26,9 @@ from optuna.storages.journal._file import BaseJournalFileLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from lazybo.core import codec, texts
-from lazybo.study.attributes import KIND_KEY, object_of, of_study, rewritable_parts
+from lazybo.core import checks, codec, texts
+from lazybo.space import Structured
+from lazybo.study.attributes import Key, object_of, of_study, rewritable_parts
 from lazybo.study.databases import (
     all_trials,
     database_of,
@@ -198,11 +200,24 @@ class Store:
         """Write a user attribute of the study."""
         Store.retried(partial(self.storage.set_study_user_attr, self.study_id, key, value))
 
-    def keep_kind(self, name: str, plain: Any) -> None:
-        """Say of which kind a parameter with structure is, unless the study says it already."""
-        key = f"{KIND_KEY}:{name}"
-        if key not in self.study_user_attributes():
-            self.set_study_user_attribute(key, plain)
+    def kinds(self) -> dict[str, Structured]:
+        """The parameters with structure. Raises a ValueError if an attribute is damaged."""
+        found, mark = {}, f"{Key.KIND}:"
+        for key, plain in self.study_user_attributes().items():
+            if key.startswith(mark):
+                where, remedy = of_study(key, self.study.study_name), "its parameters are then read one by one if you "
+                with codec.readable(where, f"{remedy}delete it"):
+                    found[key.removeprefix(mark)] = Structured.of_plain(plain)
+        return found
+
+    def keep_kinds(self, kinds: Mapping[str, Structured]) -> None:
+        """Write what parameters mean, unless the study says it already."""
+        known = self.study_user_attributes() if kinds else {}
+        for name, kind in kinds.items():
+            key, plain = f"{Key.KIND}:{name}", kind.to_plain()
+            if known.get(key) != plain:
+                _check_change(name, kind, known.get(key))
+                self.set_study_user_attribute(key, plain)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Write system attributes of the study, in this order."""
@@ -467,3 +482,20 @@ def has_studies(path: Path, timeout: float = OPENING_TIMEOUT) -> bool:
         remedy = "; end the program that holds it, or name another file" if "locked" in str(error) else ""
         raise ValueError(f"the storage {str(path)!r} cannot be opened: {error}{remedy}") from None
     return not tables or not columns.isdisjoint({"study_name", "schema_version"})
+
+
+def _check_change(name: str, kind: Structured, earlier: Any) -> None:
+    """Raise a ValueError if a study cannot have this kind after an earlier one: its parameters have other choices."""
+    try:
+        known = Structured.of_plain(earlier).stored(name)
+    except ValueError:  # there is none, or it is damaged
+        return
+    for each, distribution in kind.stored(name).items():
+        try:
+            check_distribution_compatibility(known.get(each, distribution), distribution)
+        except ValueError:
+            raise ValueError(
+                f"{name!r} is {checks.shortened(kind, 200)} here, but in an earlier trial it was "
+                f"{checks.shortened(earlier, 200)}; "
+                "use another name"
+            ) from None

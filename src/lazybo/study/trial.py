@@ -26,27 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lazybo.core import Array, checks, codec
 from lazybo.search import Evaluation
 from lazybo.space import Space
-from lazybo.study.attributes import (
-    ATTEMPTS_KEY,
-    BEGAN_KEY,
-    CONSTRAINT_KEY,
-    CORRECTIONS_KEY,
-    DRIVER_KEY,
-    FAILURE_KEY,
-    INITIAL_KEY,
-    OWN_ATTRIBUTES,
-    PAUSE_KEY,
-    PAUSED_KEY,
-    REPEAT_KEY,
-    SECONDS_KEY,
-    SKIPPED_KEY,
-    STEPS_KEY,
-    SUGGESTION_KEY,
-    TO_END_KEY,
-    VARIANCE_KEY,
-    object_of,
-    of_trial,
-)
+from lazybo.study.attributes import OWN_ATTRIBUTES, Key, object_of, of_trial
 
 NO_NAME = "(no name)"  # of a constraint
 LEAST_SECONDS = 1e-3  # shorter evaluations count as this long: smaller differences are noise
@@ -82,12 +62,12 @@ class TrialView:
         """Its state; see the top of this module."""
         if self.is_paused:
             return "paused"
-        return "skipped" if self.has_failed and SKIPPED_KEY in self.frozen.system_attrs else _STATES[self.frozen.state]
+        return "skipped" if self.has_failed and Key.SKIPPED in self.frozen.system_attrs else _STATES[self.frozen.state]
 
     @property
     def is_paused(self) -> bool:
         """Whether a training was stopped for now and can be continued from its checkpoint."""
-        return self.frozen.state == TrialState.WAITING and self.frozen.user_attrs.get(PAUSED_KEY) is not None
+        return self.frozen.state == TrialState.WAITING and self.frozen.user_attrs.get(Key.PAUSED) is not None
 
     @property
     def has_ended(self) -> bool:
@@ -163,7 +143,7 @@ class TrialView:
     @property
     def variance(self) -> float:
         """The known variance of its value; 0 if there is none."""
-        found = self.frozen.system_attrs.get(VARIANCE_KEY)
+        found = self.frozen.system_attrs.get(Key.VARIANCE)
         variance = checks.as_number("variance", found) if checks.is_number(found) else 0.0
         return variance if 0.0 <= variance < math.inf else 0.0
 
@@ -188,7 +168,7 @@ class TrialView:
     @property
     def repeat_of(self) -> int | None:
         """The first trial with its configuration, if it repeats that in a final check."""
-        return self.frozen.system_attrs.get(REPEAT_KEY)
+        return self.frozen.system_attrs.get(Key.REPEAT)
 
     @property
     def own(self) -> dict[str, Any]:
@@ -203,7 +183,7 @@ class TrialView:
     @property
     def failure(self) -> Mapping[str, Any]:
         """How a program failed: a code (``kind``), and the reason without paths (``summary``); empty if unknown."""
-        found = self.frozen.system_attrs.get(FAILURE_KEY)
+        found = self.frozen.system_attrs.get(Key.FAILURE)
         return found if isinstance(found, Mapping) else {}
 
     @property
@@ -221,22 +201,22 @@ class Handling:
     @property
     def driver(self) -> str | None:
         """The driver that runs it; None if a person or another program does."""
-        return self.frozen.system_attrs.get(DRIVER_KEY)
+        return self.frozen.system_attrs.get(Key.DRIVER)
 
     @property
     def began(self) -> Any:
         """The driver whose worker has started it, and its attempts then, if that was recorded."""
-        return self.frozen.system_attrs.get(BEGAN_KEY)
+        return self.frozen.system_attrs.get(Key.BEGAN)
 
     @property
     def attempts(self) -> int | None:
         """How many evaluations of it died with their worker or driver; None if that was never counted."""
-        return self._count(ATTEMPTS_KEY) if ATTEMPTS_KEY in self.frozen.system_attrs else None
+        return self._count(Key.ATTEMPTS) if Key.ATTEMPTS in self.frozen.system_attrs else None
 
     @property
     def steps_at_death(self) -> int:
         """How many values a training with a checkpoint had reported when its driver last died."""
-        return self._count(STEPS_KEY)
+        return self._count(Key.STEPS)
 
     def _count(self, key: str) -> int:
         found = self.frozen.system_attrs.get(key)
@@ -260,25 +240,25 @@ class Handling:
     def _pause(self) -> tuple[int, float]:
         """The step and the time of the last pause; 0 and ∞ if there is none."""
         with suppress(KeyError, TypeError, ValueError):
-            step, seconds = self.frozen.system_attrs[PAUSE_KEY]
+            step, seconds = self.frozen.system_attrs[Key.PAUSE]
             return checks.whole("step", step, 0), checks.finite_number("seconds", seconds)
         return 0, math.inf
 
     @property
     def runs_to_end(self) -> bool:
         """Whether it was resumed by hand, so that it is not paused again."""
-        return bool(self.frozen.system_attrs.get(TO_END_KEY))
+        return bool(self.frozen.system_attrs.get(Key.TO_END))
 
     @property
     def was_enqueued(self) -> bool:
         """Whether somebody has chosen its configuration."""
-        return "fixed_params" in self.frozen.system_attrs or f"{INITIAL_KEY}:0" in self.frozen.system_attrs
+        return "fixed_params" in self.frozen.system_attrs or f"{Key.INITIAL}:0" in self.frozen.system_attrs
 
     @property
     def announcement(self) -> dict[str, Any]:
         """What its process has announced; empty if it has not."""
         try:
-            return object_of(self.frozen.system_attrs, SUGGESTION_KEY)
+            return object_of(self.frozen.system_attrs, Key.SUGGESTION)
         except ValueError:
             return {}
 
@@ -299,21 +279,21 @@ class Handling:
     @property
     def measured_seconds(self) -> float | None:
         """How long its evaluation took in its worker, if that was measured."""
-        measured = self.frozen.system_attrs.get(SECONDS_KEY)
+        measured = self.frozen.system_attrs.get(Key.SECONDS)
         seconds = checks.as_number("seconds", measured) if checks.is_number(measured) else math.nan
         return max(seconds, 0.0) if math.isfinite(seconds) else None
 
     @property
     def stored_variance(self) -> Any:
         """The known variance as it is stored: a list if there are several objectives; None if there is none."""
-        return self.frozen.system_attrs.get(VARIANCE_KEY)
+        return self.frozen.system_attrs.get(Key.VARIANCE)
 
     @property
     def corrections(self) -> list[Any]:
         """What it had before each correction by hand. Raises a ValueError if that is damaged."""
-        found = self.frozen.user_attrs.get(CORRECTIONS_KEY, [])
+        found = self.frozen.user_attrs.get(Key.CORRECTIONS, [])
         if not isinstance(found, list):
-            where = of_trial(CORRECTIONS_KEY, self.frozen.number)
+            where = of_trial(Key.CORRECTIONS, self.frozen.number)
             raise ValueError(f"{where} must be a list, not {checks.shortened(found)}; set it to [] with set_user_attr")
         return found
 
@@ -354,13 +334,13 @@ class Result:
         """The rest, as a study keeps it."""
         kept = {
             "fail_reason": self.reason or None,
-            FAILURE_KEY: self.failure or None,
-            VARIANCE_KEY: self.variance,
-            SECONDS_KEY: self.seconds,
-            SKIPPED_KEY: self.skipped or None,
+            Key.FAILURE: self.failure or None,
+            Key.VARIANCE: self.variance,
+            Key.SECONDS: self.seconds,
+            Key.SKIPPED: self.skipped or None,
         }
         known = {key: value for key, value in kept.items() if value is not None}
-        return known | {f"{CONSTRAINT_KEY}:{name}": value for name, value in self.constraints.items()}
+        return known | {f"{Key.CONSTRAINT}:{name}": value for name, value in self.constraints.items()}
 
     def of(self, trial: TrialView, reported: Mapping[int, float]) -> FrozenTrial:
         """A trial that has ended with this result, as the model reads it."""

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 from lazybo.core import Direction, checks, codec
 from lazybo.search import Evaluation, Options, non_dominated
 from lazybo.space import Space, Structured
-from lazybo.study.attributes import PAUSED_KEY, RUN_KEY, TO_END_KEY, of_study
+from lazybo.study.attributes import Key, of_study
 from lazybo.study.definition import (
     Definition,
     directions_of,
@@ -23,7 +23,6 @@ from lazybo.study.definition import (
     stored_options,
 )
 from lazybo.study.store import Store
-from lazybo.study.structured import kinds_of
 from lazybo.study.trial import TrialView, evaluations_of, feasible_of
 
 if TYPE_CHECKING:
@@ -86,12 +85,12 @@ class StudyView:
     @property
     def kinds(self) -> dict[str, Structured]:
         """The parameters with structure. Raises a ValueError if they are damaged."""
-        return kinds_of(self.study)
+        return Store(self.study).kinds()
 
     def first_constraints(self, parse: Callable[[Sequence[str]], _T]) -> _T:
         """The constraints of the first run, parsed. Raises a ValueError that says what to do if they are damaged."""
         run = first_run(self.name, Store(self.study).attributes())
-        with codec.readable(of_study(RUN_KEY, self.name), Definition.REMEDY):
+        with codec.readable(of_study(Key.RUN, self.name), Definition.REMEDY):
             return parse(run.constraints if run else ())
 
     @property
@@ -184,5 +183,5 @@ def resume(study: Study, *numbers: int) -> None:
             raise ValueError(f"trial {checks.shortened(number)} is not paused; paused trials: {known}")
     store = Store(study)
     for number in numbers or tuple(paused):
-        store.set_trial_attributes(paused[number].id, {TO_END_KEY: True})
-        store.set_user_attributes(paused[number].id, {PAUSED_KEY: None})
+        store.set_trial_attributes(paused[number].id, {Key.TO_END: True})
+        store.set_user_attributes(paused[number].id, {Key.PAUSED: None})

@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lazybo.core import checks, texts
-from lazybo.run.engines.base import Engine, EngineBroken, WorkerDied
-from lazybo.run.engines.foreign import ForeignEngine
+from lazybo.run.engines.base import Engine, EngineBroken, ForeignEngine, WorkerDied
 from lazybo.run.engines.local import ProcessEngine, SerialEngine, ThreadEngine
 
 __all__ = ["LOCAL", "Engine", "EngineBroken", "SerialEngine", "WorkerDied", "is_cluster", "make_engine"]

@@ -109,7 +109,6 @@ class DaskEngine(Engine):
         return self._workers
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future of one call, which waits at the scheduler."""
         sent: list[distributed.Future] = []
         future = self._add(sent)
         key = f"{self._prefix}{next(self._numbers):09}"
@@ -124,7 +123,6 @@ class DaskEngine(Engine):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more tasks. The caller's client stays open."""
         self._closing = len(self._owned) > 1  # the cluster ends, and its workers with it
         super().shutdown(wait, cancel_futures=cancel_futures)
 

@@ -10,8 +10,7 @@ from functools import partial
 
 from mpi4py.futures import MPIPoolExecutor
 
-from lazybo.run.engines.base import local_address
-from lazybo.run.engines.foreign import ForeignEngine
+from lazybo.run.engines.base import ForeignEngine, local_address
 
 
 def start_pool(workers: int | None) -> ForeignEngine:

@@ -75,7 +75,6 @@ class RayEngine(Engine):
         self._run = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_call)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future of one call, which waits in Ray's own queue."""
         task = _Task(partial(fn, *args, **kwargs))
         future = self._add(task)
         self._send(task, future)
