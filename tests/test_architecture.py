@@ -137,7 +137,7 @@ PLUG_INS = {
     "Ray Tune": ("lazybo/ray.py",),
     "Hydra": ("lazybo/hydra.py", "hydra_plugins"),
     "trackers": ("lazybo/track",),
-    "cluster engines": (*(f"lazybo/run/engines/{name}.py" for name in ("base", "foreign", "dask", "ray", "mpi")),),
+    "cluster engines": (*(f"lazybo/run/engines/{name}.py" for name in ("base", "dask", "ray", "mpi")),),
     "programs": ("lazybo/programs",),
     "report": ("lazybo/report",),
     "demonstration": ("lazybo/demo.py",),

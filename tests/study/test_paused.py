@@ -74,12 +74,13 @@ def test_a_paused_curve_is_known_until_its_trial_runs_again() -> None:
 def test_the_most_promising_paused_trial_is_resumed_if_it_beats_a_new_one() -> None:
     good, bad, fair = paused(5, 0.1, 6), paused(6, 0.95), paused(7, 0.4, 6)
     curves = curves_of(*COMPLETE, good, bad, fair)
-    assert curves.best_to_resume([bad, fair, good], None) is good
-    assert curves.best_to_resume([bad], None) is None
+    seen = {each.number: TrialView(each) for each in (good, bad, fair)}
+    assert curves.best_to_resume([seen[6], seen[7], seen[5]], None) is seen[5]
+    assert curves.best_to_resume([seen[6]], None) is None
     assert curves.best_to_resume([], {"x": 0.5}) is None
-    assert curves.best_to_resume([bad], {"x": 0.05}) is None
+    assert curves.best_to_resume([seen[6]], {"x": 0.05}) is None
     few = curves_of(COMPLETE[0], good)
-    assert few.best_to_resume([good], None) is None, "too few have completed for a forecast"
+    assert few.best_to_resume([seen[5]], None) is None, "too few have completed for a forecast"
 
 
 def model_of(*trials: FrozenTrial) -> StudyModel:

@@ -133,7 +133,6 @@ class Checkpoint:
         self._stamp: Stamp | None = None
         self._digests: dict[str, bytes] = {}
         self._complaint: int | None = None  # the errno of the last copy, if it was not made
-        self._left_out: set[str] = set()
         if copies:
             self._restore(is_value)
             self._remember(_stamp(self.folder), self._now())
@@ -179,13 +178,12 @@ class Checkpoint:
         """
         name = f"{SAVED}-{step}-{uuid.uuid4().hex[:8]}"
         try:
-            with _shallow(self.folder):
-                now, stamp = self._now(), _stamp(self.folder)
+            now, stamp = self._now(), _stamp(self.folder)
             if stamp == self._stamp and self._digests == {name: _digest(self.folder / name) for name in self._digests}:
                 return
             if self.before_copy is not None:
                 self.before_copy()
-            self._say_left_out(_copy(self.folder, self._place / name))
+            _copy(self.folder, self._place / name)
             self._check_owner()
             _replace(self._place / STATE, asdict(_Saved(name, step, value)))
         except OSError as error:
@@ -208,12 +206,6 @@ class Checkpoint:
             said = f"the checkpoint of step {step} was not saved: {_described(error)}"
             self._say(f"{said}; {kept}, and the next step tries again")
         self._complaint = error.errno
-
-    def _say_left_out(self, special: set[str]) -> None:
-        new = sorted(special - self._left_out)
-        self._left_out |= special
-        if new:
-            self._say(f"pipes, sockets and devices are no part of a checkpoint: {', '.join(new)} was left out")
 
     def _say(self, text: str) -> None:
         _logger.warning(f"trial {self._number}: {text}")
@@ -348,15 +340,6 @@ def _check_folder(path: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(path))
 
 
-@contextlib.contextmanager
-def _shallow(path: Path) -> Iterator[None]:
-    """Raise an OSError if folders are nested so deeply that Python cannot go through them."""
-    try:
-        yield
-    except RecursionError:
-        raise OSError(errno.ENAMETOOLONG, "its folders are nested too deeply", str(path)) from None
-
-
 def _stamp(folder: Path) -> Stamp:
     """Time, size and inode of everything in a folder, which change when something is written."""
     _check_folder(folder)
@@ -379,8 +362,8 @@ def _digest(path: Path) -> bytes:
     return b""
 
 
-def _copy(source: Path, target: Path) -> set[str]:
-    """Copy a folder, and wait until it is on the disk. Returns the names of special files, which are left out.
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder, without pipes, sockets and devices, and wait until it is on the disk.
 
     If something vanishes meanwhile, the folder is copied again, since it may have another name now. What comes and goes
     all the time is finally left out.
@@ -388,14 +371,14 @@ def _copy(source: Path, target: Path) -> set[str]:
     _check_folder(source)
     for _ in range(COPY_ATTEMPTS):
         _remove(target)
-        special: set[str] = set()
-        with _shallow(source):
-            if _copy_once(source, target, special):
-                break
-    return special
+        try:
+            if _copy_once(source, target):
+                return
+        except RecursionError:
+            raise OSError(errno.ENAMETOOLONG, "its folders are nested too deeply", str(source)) from None
 
 
-def _copy_once(source: Path, target: Path, special: set[str]) -> bool:
+def _copy_once(source: Path, target: Path) -> bool:
     """Copy the current content of a folder; returns whether all of it stayed there meanwhile."""
     target.mkdir()
     with os.scandir(source) as listed:
@@ -403,7 +386,7 @@ def _copy_once(source: Path, target: Path, special: set[str]) -> bool:
     complete = True
     for entry in entries:
         try:
-            complete &= _copy_entry(entry, target / entry.name, special)
+            complete &= _copy_entry(entry, target / entry.name)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             if str(error.filename) != entry.path:  # the copy is gone, not the entry
                 raise
@@ -412,16 +395,14 @@ def _copy_once(source: Path, target: Path, special: set[str]) -> bool:
     return complete
 
 
-def _copy_entry(entry: "os.DirEntry[str]", target: Path, special: set[str]) -> bool:
+def _copy_entry(entry: "os.DirEntry[str]", target: Path) -> bool:
     if entry.is_symlink():
         target.symlink_to(Path(entry.path).readlink())
     elif entry.is_dir(follow_symlinks=False):
-        return _copy_once(Path(entry.path), target, special)
+        return _copy_once(Path(entry.path), target)
     elif entry.is_file(follow_symlinks=False):
         shutil.copy2(entry.path, target, follow_symlinks=False)
         _sync(target)
-    else:
-        special.add(entry.name)
     return True
 
 

@@ -276,7 +276,16 @@ class TrialSource:
         first = None if self._bracket is None else self._bracket.next_of(trials, needed=needed)
         if first is None and needed:
             self._propose_next()
-        return first or self._worth_resuming()
+        paused = [trial for _, trial in sorted(self._shared.paused.items())]
+        if first is not None or not paused or self._is_checking or self._stopping.search_ended is not None:
+            return first
+        return self._model.curves.best_to_resume(paused, self._ahead[0] if self._ahead else None)
+
+    def _end_check(self, reason: StopReason | None) -> None:
+        """No more trials start. The final check is over when nothing runs any more: each value may change that."""
+        reason = self._stopping.search_ended or reason
+        if reason is not None and not self._open.trials and not self._shared.elsewhere:
+            self._stopping.stop(reason)
 
     # ----------------------------------------------------------------- proposals
 
@@ -306,14 +315,8 @@ class TrialSource:
         if self._is_checking:
             self._ahead = self._propose(1)
         elif not self._ahead:
-            left = self.left - self._confirm
-            self._ahead = self._propose(int(max(1, min(self._open.free_slots, left))))
-
-    def _end_check(self, reason: StopReason | None = None) -> None:
-        """The final check starts no more trials. It is over when nothing runs any more: each value may change that."""
-        reason = self._stopping.search_ended or reason
-        if reason is not None and not self._open.trials and not self._shared.elsewhere:
-            self._stopping.stop(reason)
+            slots = self._open.free_workers // (self._open.options.folds or 1)
+            self._ahead = self._propose(int(max(1, min(slots, self.left - self._confirm))))
 
     def _start_new(self) -> OpenTrial | None:
         params, number = self._ahead.pop(0), self._shared.next_number
@@ -371,14 +374,6 @@ class TrialSource:
     def _pause_at(self, step: int) -> float:
         """Where the bracket pauses a trial that was paused after ``step`` steps; 0: it is new."""
         return inf if self._bracket is None else self._bracket.pause_at(step)
-
-    def _worth_resuming(self) -> TrialView | None:
-        """The paused trial to continue before a new one is started, if any."""
-        paused = [trial.frozen for _, trial in sorted(self._shared.paused.items())]
-        if not paused or self._is_checking or self._stopping.search_ended is not None:
-            return None
-        found = self._model.curves.best_to_resume(paused, self._ahead[0] if self._ahead else None)
-        return None if found is None else TrialView(found)
 
     def _start_paused(self, trial: TrialView) -> OpenTrial | None:
         """Continue a paused trial; None if another process was faster."""

@@ -114,11 +114,6 @@ class OpenTrials:
         """How many more tasks the engine can run now."""
         return self.engine.workers - len(self._running)
 
-    @property
-    def free_slots(self) -> int:
-        """How many new trials the free workers can run."""
-        return self.free_workers // len(self._folds)
-
     def reported(self) -> dict[int, dict[int, float]]:
         """What the trials that run here have reported so far, by number."""
         return {number: self._reporter.values_of(number) for number in list(self.trials)}  # workers report in threads
@@ -204,18 +199,15 @@ class OpenTrials:
     def handle(self, event: Event) -> Iterator[Ended]:
         """The trials that end by this event, or because their time is over."""
         if isinstance(event, Began):
-            self._start_clock(event)
+            # The timeout counts from here: engines may queue tasks, and workers take time to start.
+            for running in self._running.values():
+                if (running.trial.entry.number, running.fold) == (event.number, event.fold):
+                    running.deadline = time.monotonic() + or_inf(self._limits.trial_timeout)
         elif event is not None:
             ended = self._settle(event)
             if ended is not None:
                 yield ended
         yield from self._overdue()
-
-    def _start_clock(self, began: Began) -> None:
-        """The timeout of an evaluation counts from here: engines may queue tasks, and workers take time to start."""
-        for running in self._running.values():
-            if (running.trial.entry.number, running.fold) == (began.number, began.fold):
-                running.deadline = time.monotonic() + or_inf(self._limits.trial_timeout)
 
     def _settle(self, future: Future[Outcome]) -> Ended | None:
         """A task has ended; returns the trial if it ends too."""

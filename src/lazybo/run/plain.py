@@ -5,7 +5,7 @@ gigabyte. The worker turns all of that into plain data before anything is sent. 
 `number` raises anything but KeyboardInterrupt.
 """
 
-import math
+import json
 import reprlib
 import traceback
 from collections import deque
@@ -23,8 +23,6 @@ MAX_ARGUMENTS = 8
 # Characters that all metrics of one trial may take as JSON, and those of one name (Optuna's tables hold 512).
 METRICS_LENGTH = 1_000_000
 NAME_LENGTH = 500
-# How deep lists and dicts may be nested.
-DEPTH = 50
 
 T = TypeVar("T")
 _shortened = reprlib.Repr()
@@ -123,7 +121,7 @@ def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Metrics as plain data for JSON, and the names of those that were dropped, each with the reason.
 
     A bad metric never makes an evaluation fail. Numbers, strings, lists and dicts are kept, arrays become lists, other
-    objects strings. JSON has no NaN and no infinity, so these become None.
+    objects strings. JSON has no NaN and no infinity, so these become None. What JSON cannot have as a key is dropped.
     """
     plain: dict[str, Any] = {}
     dropped: list[str] = []
@@ -131,10 +129,12 @@ def metrics(given: Mapping[Any, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     items: list[tuple[Any, Any]] = _harmless(lambda: list(given.items()), list)
     for name, metric in items:
         try:
-            converter = _Converter(left)
-            key = converter.key(name)
-            plain[key] = converter.data(metric)
-            left = converter.left
+            key = _printable(str.__str__(name) if isinstance(name, str) else str(name))
+            if len(key) > NAME_LENGTH:
+                raise _NotPlain(f"its name has more than {NAME_LENGTH} characters")
+            text = _json(metric, left - len(key))
+            plain[key] = json.loads(text, parse_constant=lambda _: None)
+            left -= len(key) + len(text)
         except KeyboardInterrupt:
             raise
         except _NotPlain as error:
@@ -151,78 +151,34 @@ class _NotPlain(Exception):
 _TOO_LONG = f"it is too long: the metrics of a trial may take {METRICS_LENGTH:,} characters together"
 
 
-class _Converter:
-    """Turns one metric into plain data of at most ``left`` characters."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self._inside: set[int] = set()  # the containers around what is being converted
-
-    def data(self, thing: Any) -> Any:
-        # Call the methods of the built-in types: those of a subclass could do anything.
-        if thing is None or thing is True or thing is False:
-            self._pay(5)
-            return thing
-        if isinstance(thing, str):
-            return self._text(str.__str__(thing))
-        if isinstance(thing, int):
-            self._pay(self._digits(thing))
-            return int.__pos__(thing)
-        if isinstance(thing, float):
-            self._pay(20)
-            number = float.__pos__(thing)
-            return number if math.isfinite(number) else None
-        if isinstance(thing, bytes | bytearray):
-            self._pay(len(thing))
-            return bytes(thing).decode(errors="backslashreplace")
-        if isinstance(thing, Mapping | list | tuple | Set | deque):
-            return self._container(thing)
-        if hasattr(thing, "tolist"):
-            # Do not convert an array that is far too large.
-            size = getattr(thing, "nbytes", 0)
-            if isinstance(size, int) and size // 4 > self.left:
-                raise _NotPlain(_TOO_LONG)
-            return self._nested(thing, lambda: self.data(thing.tolist()))
-        return self._text(str(thing))
-
-    def key(self, name: Any) -> str:
-        text = str.__str__(name if isinstance(name, str) else str(name))
-        if len(text) > NAME_LENGTH:
-            raise _NotPlain(f"its name has more than {NAME_LENGTH} characters")
-        return self._text(text)
-
-    def _text(self, text: str) -> str:
-        self._pay(len(text) + 4)
-        return _printable(text)
-
-    def _container(self, thing: Any) -> Any:
-        if isinstance(thing, Mapping):
-            return self._nested(thing, lambda: {self.key(k): self.data(v) for k, v in thing.items()})
-        if isinstance(thing, Set):  # in a stable order
-            return self._nested(thing, lambda: sorted((self.data(part) for part in thing), key=repr))
-        return self._nested(thing, lambda: [self.data(part) for part in thing])
-
-    def _nested(self, thing: Any, convert: Callable[[], Any]) -> Any:
-        if id(thing) in self._inside:
-            raise _NotPlain("it contains itself")
-        if len(self._inside) >= DEPTH:
-            raise _NotPlain(f"it is nested more than {DEPTH} deep")
-        self._inside.add(id(thing))
-        self._pay(2)
-        converted = convert()
-        self._inside.remove(id(thing))
-        return converted
-
-    def _digits(self, number: int) -> int:
-        digits = int.bit_length(number) * 3 // 10 + 2
-        if digits > 4000:  # Python itself refuses to print more than 4300
-            raise _NotPlain("it has thousands of digits")
-        return digits
-
-    def _pay(self, characters: int) -> None:
-        self.left -= characters
-        if self.left < 0:
+def _json(thing: Any, most: int) -> str:
+    """A metric as JSON of at most so many characters."""
+    parts, length = [], 0
+    for part in json.JSONEncoder(ensure_ascii=False, default=_in_json).iterencode(thing):
+        length += len(part)
+        if length > most:
             raise _NotPlain(_TOO_LONG)
+        parts.append(part)
+    return _printable("".join(parts))
+
+
+def _in_json(thing: Any) -> Any:
+    """What stands in JSON for something that it does not have."""
+    if isinstance(thing, bytes | bytearray):
+        return bytes(thing).decode(errors="backslashreplace")
+    if isinstance(thing, Mapping):
+        return dict(thing.items())
+    if isinstance(thing, Set):  # in a stable order
+        return sorted(thing, key=repr)
+    if isinstance(thing, deque):
+        return list(thing)
+    if hasattr(thing, "tolist"):
+        # Do not convert an array that is far too large.
+        size = getattr(thing, "nbytes", 0)
+        if isinstance(size, int) and size // 4 > METRICS_LENGTH:
+            raise _NotPlain(_TOO_LONG)
+        return thing.tolist()
+    return str(thing)
 
 
 def _printable(text: str) -> str:

@@ -74,7 +74,9 @@ class Trainings:
             self.finish(key, TrialState.COMPLETE, value)
             return "stop"
         can_pause = can_pause and math.isfinite(value)
-        if not (can_pause and self._is_at_rung(known)) and not self._is_pruned(known):
+        bracket = self._bracket() if can_pause else None
+        is_at_rung = bracket is not None and step >= bracket.pause_at(known.handling.paused_step)
+        if not is_at_rung and not self._is_pruned(known):
             return "continue"
         if not can_pause:
             self.finish(key, TrialState.PRUNED)
@@ -140,10 +142,6 @@ class Trainings:
         bracket = bracket_for(self._max_step, n_trials, -1.0 if self.study.direction.name == "MAXIMIZE" else 1.0)
         return None if bracket is None or bracket.is_over(self._session.read().trials) else bracket
 
-    def _is_at_rung(self, trial: TrialView) -> bool:
-        bracket = self._bracket()
-        return bracket is not None and (trial.last_step or 0) >= bracket.pause_at(trial.handling.paused_step)
-
     def _is_pruned(self, trial: TrialView) -> bool:
         """Whether a new training is worth more than the rest of this one."""
         step = trial.last_step or 0
@@ -153,10 +151,9 @@ class Trainings:
 
     def _best_to_resume(self, paused: Sequence[str], new: Mapping[str, Any] | None) -> TrialView | None:
         """The paused training that the model prefers to a new one with these parameters."""
-        known = [each.frozen for each in map(self._recorded, paused) if each is not None]
-        curves = self._pruner.curves(self.study, known[0]) if known else None
-        found = None if curves is None else curves.best_to_resume(known, new)
-        return None if found is None else TrialView(found)
+        known = [each for each in map(self._recorded, paused) if each is not None]
+        curves = self._pruner.curves(self.study, known[0].frozen) if known else None
+        return None if curves is None else curves.best_to_resume(known, new)
 
     # -------------------------------------------------------------------- the study
 

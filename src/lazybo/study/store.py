@@ -196,17 +196,13 @@ class Store:
         """The user attributes of the study."""
         return Store.retried(partial(self.storage.get_study_user_attrs, self.study_id))
 
-    def set_study_user_attribute(self, key: str, value: Any) -> None:
-        """Write a user attribute of the study."""
-        Store.retried(partial(self.storage.set_study_user_attr, self.study_id, key, value))
-
     def kinds(self) -> dict[str, Structured]:
         """The parameters with structure. Raises a ValueError if an attribute is damaged."""
         found, mark = {}, f"{Key.KIND}:"
         for key, plain in self.study_user_attributes().items():
             if key.startswith(mark):
-                where, remedy = of_study(key, self.study.study_name), "its parameters are then read one by one if you "
-                with codec.readable(where, f"{remedy}delete it"):
+                remedy = "its parameters are then read one by one if you delete it"
+                with codec.readable(of_study(key, self.study.study_name), remedy):
                     found[key.removeprefix(mark)] = Structured.of_plain(plain)
         return found
 
@@ -217,7 +213,7 @@ class Store:
             key, plain = f"{Key.KIND}:{name}", kind.to_plain()
             if known.get(key) != plain:
                 _check_change(name, kind, known.get(key))
-                self.set_study_user_attribute(key, plain)
+                Store.retried(partial(self.storage.set_study_user_attr, self.study_id, key, plain))
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Write system attributes of the study, in this order."""

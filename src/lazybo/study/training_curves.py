@@ -238,7 +238,7 @@ class TrainingCurves:
         """The share of its steps that a running trial still has to make."""
         return self._model.left(max(trial.intermediate_values))
 
-    def best_to_resume(self, paused: Sequence[FrozenTrial], proposal: Mapping[str, Any] | None) -> FrozenTrial | None:
+    def best_to_resume(self, paused: Sequence[TrialView], proposal: Mapping[str, Any] | None) -> TrialView | None:
         """The paused trial with the highest expected improvement per remaining step, if above a new trial's.
 
         The new trial has the parameters of the proposal; None if there will be none, or if it is from another space.
@@ -250,11 +250,11 @@ class TrainingCurves:
         if proposal is not None and point_in(self.space, proposal) is not None:
             most = self.of_configuration(params_in(self.space.distributions, proposal), self.best)
         for trial in paused:
-            forecast = self.forecast(trial)
+            forecast = self.forecast(trial.frozen)
             if forecast is None or forecast.below(self.best) < CHANCE:
                 continue
-            worth = forecast.improvement(self.best) / max(self.left(trial), 1e-9)
-            if worth > most and worth > self.of_new(trial, self.best):
+            worth = forecast.improvement(self.best) / max(self.left(trial.frozen), 1e-9)
+            if worth > most and worth > self.of_new(trial.frozen, self.best):
                 found, most = trial, worth
         return found
 
