@@ -12,7 +12,8 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState, create_trial
 
 from lazybo import Limits, kfold, optimize
-from lazybo.run.presence import EVALUATES_HERE, HEARTBEAT_KEY, RECORDS_ALL, Orphans, present
+from lazybo.run.next_trial import EVALUATES_HERE, RECORDS_ALL, Orphans
+from lazybo.run.presence import HEARTBEAT_KEY, present
 from lazybo.study import Session, Store, TrialView
 
 SPACE = {"x": FloatDistribution(-1, 1)}

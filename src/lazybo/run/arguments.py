@@ -12,7 +12,7 @@ import numpy as np
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from lazybo.core import checks
 from lazybo.run.goals import Goals
@@ -211,8 +211,6 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
         return []
     if isinstance(source, Study):
         return _from_study(source, space, direction)
-    if isinstance(source, FrozenTrial):
-        return _from_trials([source], space, "the trials")
     if isinstance(source, str | Path):
         return _from_rows(space.cells.read(source, "the table to start from").values(), space)
     if Cells.is_frame(source):
@@ -222,13 +220,8 @@ def known_results(source: Any, space: Space, direction: str) -> list[Known]:
             raise _no_source(source) from None
     if not isinstance(source, Iterable) or isinstance(source, Mapping | bytes):
         raise _no_source(source)
-    return _from_items(list(source), space, direction)
-
-
-def _from_items(items: Sequence[Any], space: Space, direction: str) -> list[Known]:
-    if items and all(isinstance(item, FrozenTrial) for item in items):
-        return _from_trials(items, space, "the trials")
-    if any(isinstance(item, Study | FrozenTrial | str | Path) or Cells.is_frame(item) for item in items):
+    items = list(source)
+    if any(isinstance(item, Study | str | Path) or Cells.is_frame(item) for item in items):
         return [result for item in items for result in known_results(item, space, direction)]
     return _from_rows(items, space)
 
@@ -250,13 +243,9 @@ def _from_study(study: Study, space: Space, direction: str) -> list[Known]:
     theirs = study.direction.name.lower()
     if theirs != direction:
         raise ValueError(f"{name} to start from says {theirs!r}, this run {direction!r}")
-    return _from_trials(study.get_trials(deepcopy=False), space, name)
-
-
-def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> list[Known]:
     results: list[Known] = []
     misfits = 0
-    for trial in trials:
+    for trial in study.get_trials(deepcopy=False):
         if trial.state not in (TrialState.COMPLETE, TrialState.FAIL):
             continue
         params = TrialView(trial).given_in(space)
@@ -267,9 +256,9 @@ def _from_trials(trials: Sequence[FrozenTrial], space: Space, where: str) -> lis
         else:
             results.append((params, trial.value))
     if misfits and not results:
-        raise ValueError(f"no trial of {where} to start from fits this space")
+        raise ValueError(f"no trial of {name} to start from fits this space")
     if misfits:
-        _logger.warning(f"{misfits} trials of {where} to start from do not fit this space and are not used")
+        _logger.warning(f"{misfits} trials of {name} to start from do not fit this space and are not used")
     return results
 
 

@@ -397,17 +397,18 @@ class Stopping:
         if failures >= or_inf(self._limits.max_failures):
             text = f"{failures} evaluations in a row failed; the last one: {outcome.reason}"
             self.stop(StopReason.FAILURES, self._caused(RunFailed(f"{text}\n{keeps}")))
-        elif self._may_fail and outcome.raised is not None and outcome.raised.bug and not self.tally.succeeded:
+        elif (
+            self._limits.max_failures is not None
+            and outcome.raised is not None
+            and outcome.raised.bug
+            and not self.tally.succeeded
+        ):
             text = f"the objective failed before any evaluation completed, which looks like a bug: {outcome.reason}"
             remedy = (
                 "If only some configurations fail like this, return float('nan') for them, or give "
                 "limits=lazybo.Limits(max_failures=None)."
             )
             self._bug = self._bug or self._caused(RunFailed(f"{text}\n{remedy} {keeps}"))
-
-    @property
-    def _may_fail(self) -> bool:
-        return self._limits.max_failures is not None
 
     def _withdraw_bug(self) -> None:
         """An evaluation that ran at the same time as the first failure has worked, so the run continues."""
@@ -420,7 +421,7 @@ class Stopping:
     def end(self) -> None:
         """The run is over. It has failed if nothing in the study has worked, unless somebody has stopped it."""
         stopped = self.reason in (StopReason.INTERRUPTED, StopReason.STOP_CALLED)
-        if stopped or self.error is not None or self.tally.succeeded or not self._may_fail:
+        if stopped or self.error is not None or self.tally.succeeded or self._limits.max_failures is None:
             return
         trials = StudyView.of(self._study).trials
         failed = sum(trial.has_failed for trial in trials)
@@ -469,6 +470,10 @@ class Stopping:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
+
+
+def _is_bug(outcome: "Outcome") -> bool:
+    return outcome.raised is not None and outcome.raised.bug
 
 
 def _cause(outcome: "Outcome") -> BaseException | None:

@@ -24,9 +24,9 @@ from lazybo.run.checkpoints import tidy
 from lazybo.run.engines import Engine
 from lazybo.run.goals import Tally
 from lazybo.run.limits import STOPPED_KEY, Budget, GainLimit, InvalidValue, Stopping, StopReason, how_to_resume, or_inf
-from lazybo.run.next_trial import Bracket, SharedStudy, TrialSource, bracket_for
+from lazybo.run.next_trial import EVALUATES_HERE, RECORDS_ALL, Bracket, Orphans, SharedStudy, TrialSource, bracket_for
 from lazybo.run.open_trials import OpenTrials, RunOptions
-from lazybo.run.presence import EVALUATES_HERE, RECORDS_ALL, Orphans, present
+from lazybo.run.presence import present
 from lazybo.run.reports import OpenTrial
 from lazybo.run.worker import Outcome
 from lazybo.study import LazyPruner, Result, Session, TrialView

@@ -1,4 +1,4 @@
-"""Where the next trial of a run comes from: the study's queue, a paused trial, or a proposal of the optimiser.
+"""Where the next trial of a run comes from: the study's queue, a paused trial, a dead process, or a proposal.
 
 If trainings can be paused, the first trials are one bracket of successive halving:
 
@@ -13,21 +13,37 @@ The model of curves forecasts nothing before two trainings have finished. Until 
 compared: many configurations are trained for a few steps, the best third continues, and the best two are finished.
 Nothing is wasted: all curves teach the model, and paused trainings may be resumed later. The bracket depends only on
 the trials in the study and the limits of the run, so resumed runs and other processes with the same limits continue it.
+
+An orphan is a running trial whose driver died. It is run again, until it has died more often than ``retries`` allows. A
+trial costs two commits. A third one, to record when a worker starts it, would be too slow. Without it:
+
+- A driver that evaluates in its own process starts an evaluation as soon as its trial is written: its death counts.
+- A driver with workers may die while they start: the first death of a trial's driver does not count.
+- For a trial that is run again, and for every trial if retries is 0, the start is recorded before the objective is
+  called. The death of the driver counts only if that record is there.
+
+A training with a checkpoint continues where it was. Deaths after which it got further do not count.
+
+So a trial never fails without having been evaluated, and a trial that kills its driver each time does fail in the end.
 """
 
 import math
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
 from typing import Any
 
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.trial import TrialState
+
 from lazybo.gp import CurveModel
 from lazybo.run.limits import Budget, GainLimit, Stopping, StopReason, or_inf
 from lazybo.run.open_trials import OpenTrials
-from lazybo.run.presence import Orphans
+from lazybo.run.presence import Drivers
 from lazybo.run.reports import OpenTrial
-from lazybo.study import LazyPruner, Session, TrialView
+from lazybo.study import LazyPruner, Result, Session, TrialView
 
 Params = dict[str, Any]
 
@@ -124,6 +140,54 @@ def bracket_for(max_step: int, n_trials: int | None, sign: float) -> Bracket | N
 
 
 # ------------------------------------------------------------------- shared study
+
+# What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.
+EVALUATES_HERE = "evaluates_here"
+RECORDS_ALL = "records_all"
+
+
+class Orphans:
+    """The trials of drivers that died, as the driver of a session finds them."""
+
+    def __init__(self, session: Session, retries: int, *, checkpoints: bool = False) -> None:
+        self._session, self._retries, self._checkpoints = session, retries, checkpoints
+        self._drivers = Drivers(session.study, session.driver or "")
+
+    def living(self) -> set[str]:
+        """The other drivers that work on the study."""
+        return self._drivers.living() - {self._session.driver or ""}
+
+    def take_over(self, trial: TrialView) -> None:
+        """Queue a trial to be run again, or fail it if it died too often."""
+        driver = trial.handling.driver
+        now = TrialView(self._session.store.trial(trial.id))
+        if driver is None or now.state != "running" or now.handling.driver != driver:
+            return  # another process was faster
+        counts = self._had_begun(now, driver)
+        deaths = self._earlier_deaths(now) + counts
+        if deaths <= self._retries or not counts:
+            self._session.put_back(trial, deaths, driver)
+            return
+        reason = f"the process that ran it died, {deaths} times in all"
+        self._session.finish(trial, Result(TrialState.FAIL, reason=reason, traceback=reason))
+
+    def _earlier_deaths(self, trial: TrialView) -> int:
+        """How often a trial has died before. A training that has got further since it last died is not at fault."""
+        steps = len(trial.reported)
+        if not self._checkpoints or steps <= trial.handling.steps_at_death:
+            return trial.handling.attempts or 0
+        with suppress(UpdateFinishedTrialError):
+            self._session.note(trial, steps=steps)
+        return 0
+
+    def _had_begun(self, trial: TrialView, driver: str) -> bool:
+        """Whether the death of a trial's driver counts."""
+        if trial.handling.began == f"{driver} {trial.handling.attempts or 0}":
+            return True
+        here = self._drivers.fact(driver, EVALUATES_HERE)
+        if here is None:
+            return True  # the driver wrote nothing about itself
+        return bool(here) and trial.handling.attempts is None and not self._drivers.fact(driver, RECORDS_ALL)
 
 
 class SharedStudy:

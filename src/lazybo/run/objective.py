@@ -54,11 +54,6 @@ class Call:
         return (*self.positional, *self.keywords.values())
 
     @property
-    def takes_all(self) -> bool:
-        """Whether the objective gets all parameters, or the trial, which has them."""
-        return self.rest or Given.PARAMS in self.everything or self.takes_trial
-
-    @property
     def takes_trial(self) -> bool:
         """Whether the objective gets its trial."""
         return Given.TRIAL in self.everything
@@ -183,10 +178,6 @@ class _Form:
         given = {*self.by_position[: len(call.positional)], *call.keywords}
         return [name for name in self.required if name not in given]
 
-    def always_needs(self, call: Call) -> set[object]:
-        """The parameters without which the objective cannot be called."""
-        return {*call.positional, *(source for name, source in call.keywords.items() if name in self.required)}
-
 
 def _is_generator(objective: Callable[..., Any], folds: bool) -> bool:
     functions = (objective, type(objective).__call__)
@@ -215,9 +206,11 @@ def _needed(given: Collection[Source], names: Collection[str], *, folds: bool, d
 
 
 def _wrong(call: Call, form: _Form, names: Collection[str], conditional: Collection[str], folds: bool) -> str:
-    missing, needed = form.missing(call), form.always_needs(call)
+    missing = form.missing(call)
+    needed = {*call.positional, *(source for name, source in call.keywords.items() if name in form.required)}
     inactive = [name for name in conditional if name in needed]
-    unused = [] if call.takes_all else [name for name in names if name not in call.everything]
+    takes_all = call.rest or Given.PARAMS in call.everything or call.takes_trial
+    unused = [] if takes_all else [name for name in names if name not in call.everything]
     wrong: dict[str, object] = {
         "only a generator function gets a checkpoint: yield the value of each step": CHECKPOINT in missing,
         "there is no trial for a single fold": folds and call.takes_trial,

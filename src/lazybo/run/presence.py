@@ -1,22 +1,10 @@
-"""Which processes work on a study, and which trials are those of a process that died: orphans, which are run again.
+"""Heartbeats: which processes work on a study, to tell the evaluations of dead processes from those that still run.
 
 Every process that drives a study (a driver) keeps a heartbeat there: its machine, its process, and a rising count. On
 the same machine a driver is looked up by its process, at once and for certain. On other machines it counts as dead when
 its heartbeat has not changed for a while. Each reader measures that by its own clock, from when it first saw the
 heartbeat: clocks of two machines are never compared, and setting a clock changes nothing. That clock stands still while
 the reader cannot write its own heartbeat: if nobody reaches the storage, nobody is dead.
-
-An orphan is a running trial whose driver died. It is run again, until it has died more often than ``retries`` allows. A
-trial costs two commits. A third one, to record when a worker starts it, would be too slow. Without it:
-
-- A driver that evaluates in its own process starts an evaluation as soon as its trial is written: its death counts.
-- A driver with workers may die while they start: the first death of a trial's driver does not count.
-- For a trial that is run again, and for every trial if retries is 0, the start is recorded before the objective is
-  called. The death of the driver counts only if that record is there.
-
-A training with a checkpoint continues where it was. Deaths after which it got further do not count.
-
-So a trial never fails without having been evaluated, and a trial that kills its driver each time does fail in the end.
 """
 
 import contextlib
@@ -31,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.study import Study
-from optuna.trial import TrialState
 
 from lazybo.core import checks
-from lazybo.study import Result, Session, Store, TrialView
+from lazybo.study import Store
 
 # Followed by ":" and the name of a driver: its machine, its process, and a count that rises.
 HEARTBEAT_KEY = "lazybo:heartbeat"
@@ -45,9 +31,6 @@ HEARTBEAT_KEY = "lazybo:heartbeat"
 INTERVAL = 20.0
 TIMEOUT = 120.0
 RETRY = 2.0
-# What a driver writes about itself: it evaluates in its own process; it records the start of every evaluation.
-EVALUATES_HERE = "evaluates_here"
-RECORDS_ALL = "records_all"
 
 _here: dict[str, "Heart"] = {}  # the drivers of this process
 
@@ -172,50 +155,6 @@ class Drivers:
         if process is None or not process.is_here:
             return now - self._seen[name][1] < TIMEOUT
         return process.may_run and (process.pid != os.getpid() or name in _here)
-
-
-class Orphans:
-    """The trials of drivers that died, as the driver of a session finds them."""
-
-    def __init__(self, session: Session, retries: int, *, checkpoints: bool = False) -> None:
-        self._session, self._retries, self._checkpoints = session, retries, checkpoints
-        self._drivers = Drivers(session.study, session.driver or "")
-
-    def living(self) -> set[str]:
-        """The other drivers that work on the study."""
-        return self._drivers.living() - {self._session.driver or ""}
-
-    def take_over(self, trial: TrialView) -> None:
-        """Queue a trial to be run again, or fail it if it died too often."""
-        driver = trial.handling.driver
-        now = TrialView(self._session.store.trial(trial.id))
-        if driver is None or now.state != "running" or now.handling.driver != driver:
-            return  # another process was faster
-        counts = self._had_begun(now, driver)
-        deaths = self._earlier_deaths(now) + counts
-        if deaths <= self._retries or not counts:
-            self._session.put_back(trial, deaths, driver)
-            return
-        reason = f"the process that ran it died, {deaths} times in all"
-        self._session.finish(trial, Result(TrialState.FAIL, reason=reason, traceback=reason))
-
-    def _earlier_deaths(self, trial: TrialView) -> int:
-        """How often a trial has died before. A training that has got further since it last died is not at fault."""
-        steps = len(trial.reported)
-        if not self._checkpoints or steps <= trial.handling.steps_at_death:
-            return trial.handling.attempts or 0
-        with contextlib.suppress(UpdateFinishedTrialError):
-            self._session.note(trial, steps=steps)
-        return 0
-
-    def _had_begun(self, trial: TrialView, driver: str) -> bool:
-        """Whether the death of a trial's driver counts."""
-        if trial.handling.began == f"{driver} {trial.handling.attempts or 0}":
-            return True
-        here = self._drivers.fact(driver, EVALUATES_HERE)
-        if here is None:
-            return True  # the driver wrote nothing about itself
-        return bool(here) and trial.handling.attempts is None and not self._drivers.fact(driver, RECORDS_ALL)
 
 
 def machine() -> str:

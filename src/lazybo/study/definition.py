@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import optuna
 from optuna.distributions import (
@@ -47,8 +47,6 @@ _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The remedy if the options of a study cannot be read.
 OPTIONS_REMEDY = "continue the study with optimize() or LazySampler, which write it again"
-# The options that the Gaussian process depends on. The others only matter for suggestions.
-OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", "local_after", "deterministic")
 
 # The version of the format of studies, which 0.1.0 has begun with. Additions that older versions may ignore are no new
 # version.
@@ -226,20 +224,6 @@ def reporting_of(study: Study) -> int:
 # ---------------------------------------------------------------- stored options
 
 
-class StoredOptions(NamedTuple):
-    """Options as plain data, and where they are stored."""
-
-    options: dict[str, Any]
-    where: str
-
-
-class UnstoredOptions(NamedTuple):
-    """Options that are not stored with a study yet, as part of an announcement."""
-
-    attributes: dict[str, Any]
-    needed: bool  # reports would show another Gaussian process without them
-
-
 def keep_options(study: Study, options: Options, space: Space, trials: Sequence[FrozenTrial]) -> None:
     """Store the options of a run that begins when its study has these trials."""
     structure = None if not space.declared else _space_to_json(space)
@@ -254,8 +238,8 @@ def options_digest(options: Options) -> str:
     return hashlib.sha256(json.dumps(_to_stored(options), sort_keys=True).encode()).hexdigest()[:8]
 
 
-def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> StoredOptions:
-    """The latest options that were stored with a study or its trials; empty if there are none.
+def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], str]:
+    """The latest options that were stored with a study or its trials, and where; empty if there are none.
 
     Raises a ValueError if they are damaged.
     """
@@ -268,26 +252,22 @@ def stored_options(study: Study, trials: Sequence[FrozenTrial]) -> StoredOptions
         if options:
             where = of_trial(Key.SUGGESTION, trial.number)
             with codec.readable(where, OPTIONS_REMEDY):
-                return StoredOptions(codec.as_object(options), where)
-    return StoredOptions(of_run, where)
+                return codec.as_object(options), where
+    return of_run, where
 
 
 def _known_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     """The same; empty if they are damaged, so that they are written again."""
     try:
-        return stored_options(study, trials).options
+        return stored_options(study, trials)[0]
     except ValueError:
         return {}
 
 
-def unstored_options(study: Study, options: Options, trials: Sequence[FrozenTrial]) -> UnstoredOptions:
-    """The options that a sampler has to store with its next announcement."""
+def unstored_options(study: Study, options: Options, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
+    """The options that a sampler has to store with its next announcement, as a part of it."""
     ours = json.loads(json.dumps(_to_stored(options)))
-    stored = _known_options(study, trials)
-    if stored == ours:
-        return UnstoredOptions({}, needed=False)
-    shown = stored or _to_stored(Options(seed=0))
-    return UnstoredOptions({"options": ours}, needed=any(shown.get(name) != ours.get(name) for name in OF_PROCESS))
+    return {} if _known_options(study, trials) == ours else {"options": ours}
 
 
 def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None = None) -> tuple[Options, Space]:

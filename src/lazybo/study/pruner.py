@@ -219,16 +219,12 @@ def is_behind(trials: Sequence[FrozenTrial], trial: FrozenTrial, direction: str)
     if len(first) == HALVED or any(each.is_paused for each in views):
         return False
     longest = max((len(each.reported) for each in first), default=1)
-    if not any(_asked_from(rung) == len(trial.intermediate_values) for rung in rungs(longest)):
+    # It is asked at the first number of values from a rung on after which trainings are judged.
+    if not any(next(filter(is_asked, count(rung))) == len(trial.intermediate_values) for rung in rungs(longest)):
         return False
-    return _is_beaten(trial, first, -1.0 if direction == "maximize" else 1.0)
-
-
-def _is_beaten(trial: FrozenTrial, others: Sequence[TrialView], sign: float) -> bool:
-    """Whether a training is not among the best third of those that got to its step; small is good with the sign."""
-    step = max(trial.intermediate_values)
-    counted = {each.number for each in feasible_of(others)}
-    rivals = [each for each in others if each.state == "pruned" or each.number in counted]
+    step, sign = max(trial.intermediate_values), -1.0 if direction == "maximize" else 1.0
+    counted = {each.number for each in feasible_of(first)}
+    rivals = [each for each in first if each.state == "pruned" or each.number in counted]
     values = [sign * each.reported[step] for each in rivals if step in each.reported]
     better = sum(value < sign * trial.intermediate_values[step] for value in values)
     return better >= max((len(values) + 1) // FACTOR, 1)
@@ -237,11 +233,6 @@ def _is_beaten(trial: FrozenTrial, others: Sequence[TrialView], sign: float) -> 
 def _last(trial: TrialView) -> float:
     """The value that a trial has reported last."""
     return trial.reported[max(trial.reported)]
-
-
-def _asked_from(values: int) -> int:
-    """The first number of values from this one on after which a training is judged."""
-    return next(n for n in count(values) if is_asked(n))
 
 
 def is_hopeless(curves: TrainingCurves, trial: FrozenTrial) -> bool:

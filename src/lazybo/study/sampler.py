@@ -29,7 +29,7 @@ from lazybo.core import Lag, checks, codec
 from lazybo.gp import Kernel, Priors
 from lazybo.search import EarlierStudy, Options
 from lazybo.space import Belief, Space, Structured
-from lazybo.study.definition import Definition, UnstoredOptions, directions_of, infer_space, unstored_options
+from lazybo.study.definition import Definition, directions_of, infer_space, unstored_options
 from lazybo.study.feed import StudyReader, StudyReaders
 from lazybo.study.model import StudyModel, open_model
 from lazybo.study.store import Store, store_constraints
@@ -96,9 +96,7 @@ class LazySampler(BaseSampler):
         if constraints_func is not None and not callable(constraints_func):
             raise TypeError(f"constraints_func must be a function of a trial, not {checks.shortened(constraints_func)}")
         if feasible is not None and not callable(feasible):
-            raise ValueError(
-                f"feasible must be a function of the parameters (a dict), not {checks.shortened(feasible)}"
-            )
+            raise ValueError(f"feasible must be a function of a dict of parameters, not {checks.shortened(feasible)}")
         self.options = Options(
             seed=checks.check_seed(seed),
             lag=lag,
@@ -198,12 +196,13 @@ class LazySampler(BaseSampler):
             params = model.propose(trial.number)[0]
             model.announce(trial.number, {**params, **trial.system_attrs.get("fixed_params", {})})
             # Other processes know what this trial will evaluate before it has asked for its parameters.
-            known.unstored = known.unstored or unstored_options(study, options, reader.trials)
-            always = reader.others_run or known.unstored.needed
-            written = model.announcement(trial.number, always=always, extra=known.unstored.attributes)
+            if known.unstored is None:
+                known.unstored = unstored_options(study, options, reader.trials)
+            always = reader.others_run or bool(known.unstored)
+            written = model.announcement(trial.number, always=always, extra=known.unstored)
             if written:
                 Store(study).set_trial_attributes(trial._trial_id, written)
-                known.unstored = UnstoredOptions({}, needed=False)
+                known.unstored = {}
             return params
 
     def _options_for(self, study: Study, known: "_Known") -> Options:
@@ -229,19 +228,17 @@ class LazySampler(BaseSampler):
             constants = Space(singles).points.decode(np.zeros(0)) if singles else {}
             if known.predicate is None or constants != known.predicate.constants:
                 known.predicate, known.model = PartialPredicate(self.feasible, constants), None
-        if known.model is None or known.model.space.distributions != search_space:
-            known.model = open_model(
-                study, options, infer_space(search_space, trials, known.predicate, Store(study).kinds()), trials
-            )
-        known.model.absorb(trials, reader.number)
-        if known.model.space_outdated:
-            known.model.space_outdated = False
+        model = known.model
+        if model is not None and model.space.distributions == search_space:
+            model.absorb(trials, reader.number)
+        if model is None or model.space.distributions != search_space or model.space_outdated:
             space = infer_space(search_space, trials, known.predicate, Store(study).kinds())
-            if options.informed(space) != known.model.space:
-                known.model = open_model(study, options, space, trials)
-                known.model.absorb(trials, reader.number)
-                known.model.space_outdated = False
-        return known.model
+            if model is None or options.informed(space) != model.space:
+                model = open_model(study, options, space, trials)
+                model.absorb(trials, reader.number)
+            model.space_outdated = False
+        known.model = model
+        return model
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -252,8 +249,10 @@ class LazySampler(BaseSampler):
         """
         reader = self._readers.of(study)
         known = reader.distributions
-        if param_name in known and not param_distribution.single():
-            self._warn_once(reader.state, trial, param_name, known[param_name], param_distribution)
+        if self._warn_independent_sampling and param_name in known and not param_distribution.single():
+            mark = object()  # this runs without the lock, and says so once for each parameter
+            if reader.state.warned.setdefault(param_name, mark) is mark:
+                _logger.warning(_why_independent(trial, param_name, known[param_name], param_distribution))
         if self._independent_sampler is None and param_name not in known:
             value = self._earlier_value(study, trial, param_name, param_distribution)
             if value is not None:
@@ -274,14 +273,6 @@ class LazySampler(BaseSampler):
             if feasible is None or allows(feasible, {**trial.params, param_name: value}):
                 break
         return value
-
-    def _warn_once(
-        self, known: "_Known", trial: FrozenTrial, name: str, before: BaseDistribution, now: BaseDistribution
-    ) -> None:
-        """Say once for each parameter why it is sampled independently. Called without the lock."""
-        mark = object()
-        if self._warn_independent_sampling and known.warned.setdefault(name, mark) is mark:
-            _logger.warning(_why_independent(trial, name, before, now))
 
     def _space_of(self, name: str, distribution: BaseDistribution, *, is_new: bool) -> Space:
         """The space of one parameter, with the belief about it."""
@@ -370,7 +361,7 @@ class _Known:
     model: StudyModel | None = None
     predicate: PartialPredicate | None = None
     earlier: tuple[EarlierStudy, ...] | None = None  # once they were read
-    unstored: UnstoredOptions | None = None
+    unstored: dict[str, Any] | None = None  # options that the study does not have yet
     warned: dict[str, object] = field(default_factory=dict)  # parameters that a warning was given about
 
 

@@ -27,7 +27,6 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from lazybo.core import checks, codec, texts
-from lazybo.space import Structured
 from lazybo.study.attributes import Key, object_of, of_study, rewritable_parts
 from lazybo.study.databases import (
     all_trials,
@@ -42,6 +41,8 @@ from lazybo.study.journal import Journal, exclusive, is_journal, open_alone, ope
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from lazybo.space import Structured
 
 __all__ = ["Store", "repair_storage", "store_constraints"]
 
@@ -196,8 +197,10 @@ class Store:
         """The user attributes of the study."""
         return Store.retried(partial(self.storage.get_study_user_attrs, self.study_id))
 
-    def kinds(self) -> dict[str, Structured]:
+    def kinds(self) -> "dict[str, Structured]":
         """The parameters with structure. Raises a ValueError if an attribute is damaged."""
+        from lazybo.space import Structured  # workers start faster without it
+
         found, mark = {}, f"{Key.KIND}:"
         for key, plain in self.study_user_attributes().items():
             if key.startswith(mark):
@@ -206,7 +209,7 @@ class Store:
                     found[key.removeprefix(mark)] = Structured.of_plain(plain)
         return found
 
-    def keep_kinds(self, kinds: Mapping[str, Structured]) -> None:
+    def keep_kinds(self, kinds: "Mapping[str, Structured]") -> None:
         """Write what parameters mean, unless the study says it already."""
         known = self.study_user_attributes() if kinds else {}
         for name, kind in kinds.items():
@@ -358,24 +361,17 @@ def _open_journal(path: str, lock: BaseJournalFileLock | None = None) -> BaseSto
 
 
 def _open_url(url: str, name: str) -> BaseStorage:
-    try:
-        opened = _create_or_open(url)
-    except Exception as error:  # each database driver has its own exceptions
-        reason = _with_advice(str(error.__cause__ or error).splitlines()[0])
-        raise ValueError(f"the storage {name!r} cannot be opened: {reason}") from error
-    return _repaired(opened)
-
-
-def _create_or_open(url: str) -> BaseStorage:
-    """A storage with its tables. If several processes create them at once, one succeeds and the others try again."""
-    for wait in CREATION_WAITS:
+    # If several processes create its tables at once, one succeeds and the others try again.
+    for wait in (*CREATION_WAITS, None):
         try:
-            return _open_once(url)
-        except Exception as error:
-            if not re.search("already exists|unique constraint", f"{error} {error.__cause__}", re.IGNORECASE):
-                raise
+            return _repaired(_open_once(url))
+        except Exception as error:  # each database driver has its own exceptions
+            others = re.search("already exists|unique constraint", f"{error} {error.__cause__}", re.IGNORECASE)
+            if not others or wait is None:
+                reason = _with_advice(str(error.__cause__ or error).splitlines()[0])
+                raise ValueError(f"the storage {name!r} cannot be opened: {reason}") from error
             time.sleep(wait)
-    return _open_once(url)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _open_once(url: str) -> BaseStorage:
@@ -480,10 +476,10 @@ def has_studies(path: Path, timeout: float = OPENING_TIMEOUT) -> bool:
     return not tables or not columns.isdisjoint({"study_name", "schema_version"})
 
 
-def _check_change(name: str, kind: Structured, earlier: Any) -> None:
+def _check_change(name: str, kind: "Structured", earlier: Any) -> None:
     """Raise a ValueError if a study cannot have this kind after an earlier one: its parameters have other choices."""
     try:
-        known = Structured.of_plain(earlier).stored(name)
+        known = kind.of_plain(earlier).stored(name)
     except ValueError:  # there is none, or it is damaged
         return
     for each, distribution in kind.stored(name).items():

@@ -96,7 +96,7 @@ class StudyView:
     @property
     def has_options(self) -> bool:
         """Whether a run or a sampler has stored its options. Raises a ValueError if they are damaged."""
-        return bool(stored_options(self.study, self.frozen).options)
+        return bool(stored_options(self.study, self.frozen)[0])
 
     def options(self, space: Space | None = None) -> tuple[Options, Space]:
         """The options of the last run or sampler, and its space unless that is known.

@@ -90,7 +90,12 @@ class Engine(Executor, ABC):
             # Start with the latest: stopping a running task would only start a waiting one.
             for future in reversed(futures):
                 self.stop(future)
-        release = partial(self._release_at_end, at_once=cancel_futures)
+
+        def release() -> None:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._unsettled)
+            self._release(at_once=cancel_futures)
+
         if wait:
             release()
         else:
@@ -124,11 +129,6 @@ class Engine(Executor, ABC):
             future.set_exception(error)
         else:
             future.set_result(result)
-
-    def _release_at_end(self, *, at_once: bool) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._unsettled)
-        self._release(at_once=at_once)
 
     def _take(self, future: Future[Any]) -> object | None:
         with self._changed:

@@ -248,11 +248,11 @@ def _no_interrupts() -> Iterator[None]:
 
 def _begin_worker(parent: int) -> None:
     """Ignore Ctrl-C, which the driver handles, and exit when the driver is gone, since nobody would get the result."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_CHECK_INTERVAL)
+        os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_watch, args=(parent,), name="lazybo-watch", daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_INTERVAL)
-    os._exit(1)
+    threading.Thread(target=watch, name="lazybo-watch", daemon=True).start()
