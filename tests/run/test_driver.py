@@ -17,7 +17,8 @@ from optuna.trial import TrialState
 
 from lazybo import Limits, Optimizer, RunFailed, Space, kfold, optimize
 from lazybo.run.limits import STOPPED_KEY, StopReason
-from lazybo.run.next_trial import Orphans, SharedStudy, present
+from lazybo.run.next_trial import Orphans, SharedStudy
+from lazybo.run.presence import present
 from lazybo.run.trial import Trial
 from lazybo.search import Options
 from lazybo.study import Result, Session, Store, TrialView

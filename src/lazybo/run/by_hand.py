@@ -111,16 +111,12 @@ class ByHand:
         trial = self.trial(number)
         if trial.state not in TOLD:
             raise ValueError(f"trial {number} has no value to correct: it is {trial.state}")
-        if not self._session.correct(trial, self._corrected(trial, measured)):
+        if not self._session.correct(trial, self.result(_merged(trial, measured, self.goals))):
             raise ValueError(f"trial {number} was corrected by somebody else just now; look at it and try again")
-
-    def _corrected(self, trial: TrialView, measured: Measurement) -> Result:
-        """The result of a trial that was told, with what is given in place of what it has."""
-        return self.result(_merged(trial, measured, self.goals))
 
     def says(self, trial: TrialView, measured: Measurement) -> bool:
         """Whether a trial that was told has this result. Raises a ValueError if it cannot be corrected to it."""
-        result = self._corrected(trial, measured)
+        result = self.result(_merged(trial, measured, self.goals))
         known = all(trial.frozen.user_attrs.get(name) == value for name, value in result.metrics.items())
         same = result.state == trial.frozen.state and list(result.values) == trial.values
         return same and known and result.variance == trial.handling.stored_variance
@@ -242,27 +238,17 @@ def _skipped(reason: str) -> Result:
 def _merged(trial: TrialView, measured: Measurement, goals: Goals) -> Measurement:
     """A measurement, completed with what the trial has where nothing new is given."""
     known = {name: value for name, value in trial.frozen.user_attrs.items() if isinstance(value, int | float | str)}
-    metrics, values = {**known, **measured.metrics}, measured.values
+    metrics, values, names = {**known, **measured.metrics}, measured.values, goals.names or ()
     if values is not None and len(values) == len(goals.directions):
-        values = _merged_values(trial, values, goals)
-        now = dict(zip(goals.names or (), values or (), strict=False))
+        # An experiment that failed may have the values of some objectives as metrics.
+        failed = [trial.frozen.user_attrs.get(name) for name in names] or [None] * len(values)
+        there: Sequence[float | None] = trial.values or failed
+        merged = tuple(old if new is None else new for old, new in zip(there, values, strict=True))
+        values = None if not trial.values and merged == tuple(there) else merged  # it failed, and nothing new is given
+        now = dict(zip(names, values or (), strict=False))
         metrics |= {name: value for name, value in now.items() if name in metrics and value is not None}
-    variance = trial.handling.stored_variance
-    if measured.variance is not None:
-        variance = measured.variance
-    elif variance is not None:
-        variance = (variance,) if len(goals.directions) == 1 else tuple(variance)
+    variance, stored = measured.variance, trial.handling.stored_variance
+    if variance is None and stored is not None:
+        variance = (stored,) if len(goals.directions) == 1 else tuple(stored)
     seconds = trial.handling.measured_seconds if measured.seconds is None else measured.seconds
     return Measurement(values, metrics, variance, seconds)
-
-
-def _merged_values(trial: TrialView, given: Sequence[float | None], goals: Goals) -> tuple[float | None, ...] | None:
-    """Values, completed with those of the trial; None if it failed and nothing new is given.
-
-    An experiment that failed may have the values of some objectives as metrics.
-    """
-    there: Sequence[float | None] = (
-        trial.values or [trial.frozen.user_attrs.get(name) for name in goals.names or ()] or [None] * len(given)
-    )
-    merged = tuple(old if new is None else new for old, new in zip(there, given, strict=True))
-    return None if not trial.values and merged == tuple(there) else merged

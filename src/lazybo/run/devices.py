@@ -79,8 +79,7 @@ class Devices:
         """Own a free entry in this block; waits for one."""
         while True:
             for slot, names in enumerate(self._locks()):
-                files = _lock(names)
-                if files is not None:
+                if (files := _lock(names)) is not None:
                     with _held(files):
                         yield Claim(slot, self._device(slot), files)
                     return

@@ -47,6 +47,9 @@ def _optional(check: Callable[[str, Any], float]) -> Callable[[str, object], flo
     return lambda name, value: None if value is None else check(name, value)
 
 
+_from_zero = partial(checks.whole, least=0)
+
+
 def _limit(name: str, default: Any, check: Callable[..., Any], text: str, metavar: str) -> Any:
     """A limit with its default, its check, and its help and placeholder for the command."""
     return field(default=default, metadata={"check": partial(check, name), "help": text, "metavar": metavar})
@@ -80,22 +83,16 @@ class Limits:
         "min_gain",
         None,
         _optional(checks.positive),
-        "Stop when the next 10 trials are expected to gain less than this.",
+        "Stop when the next 10 trials should gain less.",
         "NUMBER",
     )
     max_failures: int | None = _limit("max_failures", 10, check_count, "Stop after this many failures in a row.", "N")
     trial_timeout: float | None = _limit(
         "trial_timeout", None, _seconds, "Fail a trial that takes longer than this.", "SECONDS"
     )
-    retries: int = _limit(
-        "retries", 2, partial(checks.whole, least=0), "How often to rerun a trial whose worker died.", "N"
-    )
+    retries: int = _limit("retries", 2, _from_zero, "How often to rerun a trial whose worker died.", "N")
     confirm: int = _limit(
-        "confirm",
-        0,
-        partial(checks.whole, least=0),
-        "How many of the trials, the last ones, may repeat the best configurations.",
-        "N",
+        "confirm", 0, _from_zero, "How many of the last trials may repeat the best configurations.", "N"
     )
 
     def __post_init__(self) -> None:

@@ -151,31 +151,29 @@ def _open_study(
 def _check_same(name: str, first: FirstRun, reports: object, definition: Definition, space: Space) -> None:
     """Reject a run that differs from the first one."""
     here = _described(space)
+    wrong = ""
     if first.space != here:
-        raise ValueError(f"the study {name!r} has another space: {_difference(first.space, here)}; {Definition.REMEDY}")
-    if first.constraints != definition.constraints:
-        theirs = ", ".join(first.constraints) or "none"
-        ours = ", ".join(definition.constraints) or "none"
-        raise ValueError(f"the study {name!r} has other constraints: there {theirs}, here {ours}; {Definition.REMEDY}")
-    if reports != definition.reports:
-        raise ValueError(
-            f"the trials of the study {name!r} report objective {checks.shortened(reports)}, not {definition.reports} "
-            f"(from 0); {Definition.REMEDY}"
-        )
+        wrong = f"has another space: {_difference(first.space, here)}"
+    elif first.constraints != definition.constraints:
+        theirs, ours = (", ".join(each) or "none" for each in (first.constraints, definition.constraints))
+        wrong = f"has other constraints: there {theirs}, here {ours}"
+    elif reports != definition.reports:
+        wrong = f"reports objective {checks.shortened(reports)}, not {definition.reports} (from 0)"
+    if wrong:
+        raise ValueError(f"the study {name!r} {wrong}; {Definition.REMEDY}")
 
 
 def _check_directions(study: Study, definition: Definition) -> None:
-    theirs, count = directions_of(study), len(definition.directions)
+    theirs, count, wrong = directions_of(study), len(definition.directions), ""
     if len(theirs) != count:
-        what = f"{len(theirs)} objective{'s' if len(theirs) > 1 else ''}, not {count}"
-        raise ValueError(f"the study {study.study_name!r} has {what}; {Definition.REMEDY}")
-    names = study.metric_names
-    if names and definition.names and list(definition.names) != names:
-        there, here = ", ".join(names), ", ".join(definition.names)
-        raise ValueError(f"the study {study.study_name!r} has the objectives {there}, not {here}; {Definition.REMEDY}")
-    if theirs != definition.directions:
+        wrong = f"{len(theirs)} objective{'s' if len(theirs) > 1 else ''}, not {count}"
+    elif study.metric_names and definition.names and list(definition.names) != study.metric_names:
+        wrong = f"the objectives {', '.join(study.metric_names)}, not {', '.join(definition.names)}"
+    elif theirs != definition.directions:
         there, here = (" and ".join(map(repr, each)) for each in (theirs, definition.directions))
-        raise ValueError(f"the study {study.study_name!r} has the direction {there}, not {here}; {Definition.REMEDY}")
+        wrong = f"the direction {there}, not {here}"
+    if wrong:
+        raise ValueError(f"the study {study.study_name!r} has {wrong}; {Definition.REMEDY}")
 
 
 def _check_trials(study: Study, space: Space) -> None:
