@@ -220,10 +220,13 @@ class StudyReader(Generic[_T]):
 
     def wait_for_earlier(self, study: Study) -> None:
         """Wait until earlier trials that have just begun elsewhere have announced what they evaluate."""
-        self._unannounced.wait(
-            lambda: [t for t in self._feed.news(self.trials) if t.number < self.number and t.number not in self.own],
-            lambda: self.read(study, self.number),
-        )
+        if self.others_run:
+            self._unannounced.wait(
+                lambda: [
+                    t for t in self._feed.news(self.trials) if t.number < self.number and t.number not in self.own
+                ],
+                lambda: self.read(study, self.number),
+            )
 
 
 class StudyReaders(Generic[_T]):

@@ -25,15 +25,13 @@ from lazybo.core import codec
 from lazybo.search import Options
 from lazybo.space import Space
 from lazybo.study.attributes import Key, object_of, parts, rewritable_parts
-from lazybo.study.databases import NumberTaken, Tables, drop_cache
 from lazybo.study.definition import options_digest
 from lazybo.study.feed import Unannounced
-from lazybo.study.journal import has_lock
 from lazybo.study.model import StudyModel, open_model
-from lazybo.study.storage_calls import StorageCalls
 from lazybo.study.store import Store
 from lazybo.study.trial import Result, TrialView, as_given, params_in
 from lazybo.study.view import StudyView
+from lazybo.study.writing import NumberTaken, StorageCalls, Tables, drop_cache
 
 _T = TypeVar("_T")
 Params = dict[str, Any]
@@ -74,8 +72,11 @@ class Session:
         self.store = Store(study)
         self._space: Distributions = {} if space is None else space.distributions
         self._defines = space is not None and not space.declared  # the objective names its parameters itself
-        self._calls = StorageCalls(self.store, self._space) if self.store.database is None else None
-        self._tables = None if self.store.database is None else Tables(self.store.study_id, self._space)
+        self._storage: Tables | StorageCalls = (
+            StorageCalls(self.store, self._space)
+            if self.store.database is None
+            else Tables(self.store.study_id, self._space)
+        )
         self._unannounced = Unannounced()
         self._model: StudyModel | None = None
         self._notes: dict[str, Any] = {}  # attributes of the study that are written with the next trial
@@ -115,11 +116,10 @@ class Session:
 
     def _write(self, action: Callable[["Tables | StorageCalls"], _T]) -> _T:
         """The result of one transaction."""
-        if (calls := self._calls) is not None:
-            return self.store.change(lambda: action(calls))
-        tables = self._tables
-        assert tables is not None, "a storage is a database, or is written by its calls"
-        return self.store.transaction(lambda connection: action(tables.within(connection)))
+        storage = self._storage
+        if isinstance(storage, StorageCalls):
+            return self.store.change(lambda: action(storage))
+        return self.store.transaction(lambda connection: action(storage.within(connection)))
 
     def _change(self, action: Callable[["Tables | StorageCalls"], bool]) -> bool:
         """Change a trial in one transaction; False if it was not as expected, or another process has ended it."""
@@ -164,7 +164,7 @@ class Session:
         """
         if self._model is not None:
             self._notes |= self._model.memory.unsaved_attributes()
-        can_refuse = self.store.database is not None or has_lock(self.store.storage)
+        can_refuse = self._storage.can_refuse
         for _ in range(MAX_RACES if can_refuse else 0):
             try:
                 begun = self._create(expected, min(expected + 1, end()), params, repeat_of(params))

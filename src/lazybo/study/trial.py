@@ -355,13 +355,14 @@ class Result:
 
 def as_given(params: Mapping[str, Any], space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
     """Parameters from a storage with the choices of the space: JSON turns tuples into lists."""
-    return {name: _as_given(value, space.get(name)) for name, value in params.items()}
+    return {
+        name: _choice(value, space.get(name)) if isinstance(value, list) else value for name, value in params.items()
+    }
 
 
-def _as_given(value: Any, distribution: BaseDistribution | None) -> Any:
-    if not isinstance(value, list) or not isinstance(distribution, CategoricalDistribution):
-        return value
-    return next((choice for choice in distribution.choices if _as_lists(choice) == value), value)
+def _choice(value: list[Any], distribution: BaseDistribution | None) -> Any:
+    choices = distribution.choices if isinstance(distribution, CategoricalDistribution) else ()
+    return next((choice for choice in choices if _as_lists(choice) == value), value)
 
 
 def _as_lists(choice: Any) -> Any:
