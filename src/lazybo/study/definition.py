@@ -47,6 +47,8 @@ _logger = optuna.logging.get_logger("optuna.samplers.lazybo")
 
 # The remedy if the options of a study cannot be read.
 OPTIONS_REMEDY = "continue the study with optimize() or LazySampler, which write it again"
+# The options that the Gaussian process depends on. The others only matter for suggestions.
+OF_PROCESS = ("lag", "kernel", "noise", "priors", "value_transform", "earlier", "local_after", "deterministic")
 
 # The version of the format of studies, which 0.1.0 has begun with. Additions that older versions may ignore are no new
 # version.
@@ -262,10 +264,15 @@ def _known_options(study: Study, trials: Sequence[FrozenTrial]) -> dict[str, Any
         return {}
 
 
-def unstored_options(study: Study, options: Options, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """The options that a sampler has to store with its next announcement, as a part of it."""
-    ours = json.loads(json.dumps(_to_stored(options)))
-    return {} if _known_options(study, trials) == ours else {"options": ours}
+def unstored_options(study: Study, options: Options, trials: Sequence[FrozenTrial]) -> tuple[dict[str, Any], bool]:
+    """The options that a sampler has to store with its next announcement, as a part of it; and whether it needs one.
+
+    It does if reports would show another Gaussian process without them.
+    """
+    ours, stored = json.loads(json.dumps(_to_stored(options))), _known_options(study, trials)
+    shown = stored or _to_stored(Options(seed=0))
+    needed = any(shown.get(name) != ours.get(name) for name in OF_PROCESS)
+    return ({} if stored == ours else {"options": ours}), needed
 
 
 def options_of(study: Study, trials: Sequence[FrozenTrial], space: Space | None = None) -> tuple[Options, Space]:

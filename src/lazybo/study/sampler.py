@@ -198,11 +198,11 @@ class LazySampler(BaseSampler):
             # Other processes know what this trial will evaluate before it has asked for its parameters.
             if known.unstored is None:
                 known.unstored = unstored_options(study, options, reader.trials)
-            always = reader.others_run or bool(known.unstored)
-            written = model.announcement(trial.number, always=always, extra=known.unstored)
+            unstored, needed = known.unstored
+            written = model.announcement(trial.number, always=reader.others_run or needed, extra=unstored)
             if written:
                 Store(study).set_trial_attributes(trial._trial_id, written)
-                known.unstored = {}
+                known.unstored = {}, False
             return params
 
     def _options_for(self, study: Study, known: "_Known") -> Options:
@@ -361,7 +361,7 @@ class _Known:
     model: StudyModel | None = None
     predicate: PartialPredicate | None = None
     earlier: tuple[EarlierStudy, ...] | None = None  # once they were read
-    unstored: dict[str, Any] | None = None  # options that the study does not have yet
+    unstored: tuple[dict[str, Any], bool] | None = None  # `unstored_options`
     warned: dict[str, object] = field(default_factory=dict)  # parameters that a warning was given about
 
 
