@@ -283,9 +283,7 @@ def _from_rows(rows: Iterable[Any], space: Space) -> list[Known]:
 
 
 def _state(row: Any, space: Space) -> str | None:
-    if not isinstance(row, Mapping) or "state" not in row:
-        return None
-    if "state" in space.cells.columns(row).values():
+    if not isinstance(row, Mapping) or "state" not in row or "state" in space.cells.columns(row).values():
         return None
     state = row["state"]
     return state.name if isinstance(state, TrialState) else str(state).removeprefix("TrialState.")
@@ -329,6 +327,8 @@ def check_initial(initial: Iterable[Mapping[str, Any]], space: Space, optimizer:
     first = []
     for i, params in enumerate(initial):
         try:
+            if not isinstance(params, Mapping):
+                raise ValueError(f"it must be a dict of parameters, not {params!r}")
             first.append(_plain_part(params) if not space.declared else _known_part(params, space))
             if space.feasible is not None:
                 optimizer.planner.complete(first[-1], i)
@@ -338,8 +338,6 @@ def check_initial(initial: Iterable[Mapping[str, Any]], space: Space, optimizer:
 
 
 def _plain_part(params: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(params, Mapping):
-        raise ValueError(f"it must be a dict of parameters, not {params!r}")
     known = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     for name, value in known.items():
         if not isinstance(name, str):
@@ -350,8 +348,6 @@ def _plain_part(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known_part(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    if not isinstance(params, Mapping):
-        raise ValueError(f"it must be a dict of parameters, not {params!r}")
     known = dict(space.store(params))
     for name in [*known]:
         while (condition := space.stored_conditions.get(name)) is not None and condition.parent not in known:

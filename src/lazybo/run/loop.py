@@ -245,7 +245,7 @@ class Driver:
         self.engine.shutdown(wait=False, cancel_futures=True)
         # If the storage itself fails, the next run finds these trials, since their driver is gone.
         with suppress(Exception):
-            self._open.flush()
+            self._open.reporter.flush()
             for trial in self._open.trials.values():
                 self._session.put_back(trial.entry, trial.deaths, self._session.driver or "")
 

@@ -95,8 +95,8 @@ class OpenTrials:
         self._tasks: list[tuple[OpenTrial, int | None]] = []  # to submit before any other trial starts
         self._running: dict[Future[Outcome], _Running] = {}
         followers = [callback.report for callback in options.callbacks if hasattr(callback, "report")]
-        self._reporter = StudyReporter(session.study, self._on_begin, followers, defines=options.defines)
-        self._connect = partial(connect, self._reporter)
+        self.reporter = StudyReporter(session.study, self._on_begin, followers, defines=options.defines)
+        self._connect = partial(connect, self.reporter)
         self._worker_reporter = self._connect() if options.reports else None
 
     @property
@@ -116,7 +116,7 @@ class OpenTrials:
 
     def reported(self) -> dict[int, dict[int, float]]:
         """What the trials that run here have reported so far, by number."""
-        return {number: self._reporter.values_of(number) for number in list(self.trials)}  # workers report in threads
+        return {number: self.reporter.values_of(number) for number in list(self.trials)}  # workers report in threads
 
     def add(self, trial: OpenTrial) -> None:
         """Open a trial."""
@@ -130,12 +130,8 @@ class OpenTrials:
         if trial.entry.repeat_of is not None and self.options.steps.pausable:
             trial.judged_from = math.inf
         self.trials[trial.entry.number] = trial
-        self._reporter.open(trial)
+        self.reporter.open(trial)
         self._tasks += [(trial, fold) for fold in self._folds if fold not in trial.folds]
-
-    def flush(self) -> None:
-        """Write all values that the trials have reported."""
-        self._reporter.flush()
 
     def stop(self, trial: OpenTrial) -> dict[int, float]:
         """Stop the other folds of a trial that ended. Returns its reported values."""
@@ -143,7 +139,7 @@ class OpenTrials:
         for future, running in list(self._running.items()):
             if running.trial is trial:
                 self._stop_task(future)
-        return self._reporter.close(trial.entry.number)
+        return self.reporter.close(trial.entry.number)
 
     def _stop_task(self, future: Future[Outcome]) -> None:
         del self._running[future]
@@ -158,7 +154,7 @@ class OpenTrials:
             except OSError as error:
                 _logger.warning(f"workers cannot report when an evaluation starts: {error}")
         entry, options = trial.entry, self.options
-        earlier = self._reporter.values_of(entry.number) if self._has_checkpoints else None
+        earlier = self.reporter.values_of(entry.number) if self._has_checkpoints else None
         task = Task(
             entry.number,
             options.values(entry.params),
@@ -248,7 +244,7 @@ class OpenTrials:
         trial = running.trial
         if self._has_checkpoints:
             # A training that gets further each time is not at fault, however often its workers are killed.
-            steps = len(self._reporter.values_of(trial.entry.number))
+            steps = len(self.reporter.values_of(trial.entry.number))
             trial.deaths, trial.steps = (trial.deaths, steps) if steps <= trial.steps else (0, steps)
         trial.deaths += getattr(error, "attempts", 1)
         trial.records_begin = True

@@ -122,6 +122,10 @@ def optimize(
     return RunPlan.of(**locals()).run()
 
 
+# The arguments that a run keeps as they were given.
+AS_GIVEN = ("synchronous", "callbacks", "progress", "executor", "n_parallel", "storage", "study_name", "checkpoints")
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunPlan(RunOptions):
     """A run that can begin: `of` checks the arguments of `lazybo.optimize`, and `run` evaluates.
@@ -171,9 +175,6 @@ class RunPlan(RunOptions):
             folds=folds,
             n_trials=n_trials,
             limits=limits,
-            synchronous=given.synchronous,
-            callbacks=given.callbacks,
-            progress=given.progress,
             reports=call.reports or limits.trial_timeout is not None or devices is not None,
             goals=goals,
             steps=Steps(given.max_steps, pauses=not goals.several),
@@ -186,12 +187,8 @@ class RunPlan(RunOptions):
             seed=seed,
             initial=first,
             known=known,
-            executor=given.executor,
-            n_parallel=given.n_parallel,
-            storage=given.storage,
-            study_name=given.study_name,
-            checkpoints=given.checkpoints,
             pruner=completed_pruner(pruner, given.max_steps),
+            **{name: bound.arguments[name] for name in AS_GIVEN},
         )
 
     # Checks that can be made alone.

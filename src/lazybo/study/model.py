@@ -53,9 +53,9 @@ class StudyModel:
     ``reports`` is the position of the objective that trials report. If ``watches``, running trials have a forecast.
     """
 
-    def __init__(self, optimizer: Optimizer, reports: int = 0, *, watches: bool = True) -> None:
+    def __init__(self, optimizer: Optimizer, reports: int = 0) -> None:
         self.optimizer, self.space = optimizer, optimizer.space
-        self.reports, self.watches = reports, watches
+        self.reports, self.watches = reports, True
         self.space_outdated = False  # a trial was not a configuration of the space
         self.curves = TrainingCurves(self.space, optimizer.directions[reports], objective=reports)
         self.memory = Memory(optimizer)

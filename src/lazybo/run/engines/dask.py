@@ -70,14 +70,13 @@ class DaskEngine(Engine):
         *,
         gpus: float = 0,
         owned: tuple[Any, ...] = (),
-        recount_interval: float = RECOUNT_INTERVAL,
     ) -> None:
         if client.asynchronous:
             raise ValueError("a distributed.Client must not be asynchronous here: make it with asynchronous=False")
         super().__init__(workers or 1)
         self._client, self._owned, self._given = client, owned, workers
         known = self._ask("identity", seconds=None)["workers"].values()
-        self._recount_interval, self._counted = recount_interval, -math.inf
+        self._counted = -math.inf
         if gpus and known and not any(worker["resources"].get(GPU, 0) >= gpus for worker in known):
             raise ValueError(
                 f"no worker of the Dask cluster has the resource {GPU} that devices need; start those that have "
@@ -100,7 +99,7 @@ class DaskEngine(Engine):
 
         A worker that is being restarted is missing only for a while.
         """
-        due = time.monotonic() - self._counted > self._recount_interval
+        due = time.monotonic() - self._counted > RECOUNT_INTERVAL
         if self._given is None and due and self._client.status == "running":
             self._counted = time.monotonic()
             # If the scheduler is gone, its tasks will fail and say so.
