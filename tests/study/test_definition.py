@@ -151,7 +151,7 @@ def test_options_are_stored_with_a_study(options: Options) -> None:
 def test_options_are_stored_in_the_format_of_the_first_version() -> None:
     study = optuna.create_study()
     keep_options(study, Options(seed=3, priors=Priors(noise=1e-3)), Space(SPACE), [])
-    kept = stored_options(study, []).options
+    kept = stored_options(study, [])[0]
     always = {"seed", "lag", "acquisition", "batch", "n_startup", "kernel", "noise", "priors", "value_transform"}
     assert kept.keys() == {*always, "not kept", "structure", "trials"}
     assert kept["priors"]["noise"] == 1e-3

@@ -7,10 +7,10 @@ process waits for trials that have just begun elsewhere and have not announced y
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from weakref import ref
 
 from optuna.distributions import (
     BaseDistribution,
@@ -19,6 +19,7 @@ from optuna.distributions import (
     IntDistribution,
     check_distribution_compatibility,
 )
+from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
@@ -135,12 +136,9 @@ class StudyReader(Generic[_T]):
     state is made again.
     """
 
-    def __init__(self, study: Study, make_state: Callable[[], _T]) -> None:
-        store = Store(study)
-        self.backend = weakref.ref(store.backend)
+    def __init__(self, make_state: Callable[[], _T]) -> None:
         self.lock = threading.RLock()
         self.own: set[int] = set()  # trials that this sampler began
-        self._study_id = store.study_id
         self._make_state = make_state
         self._unannounced = Unannounced()
         self._begin()
@@ -157,11 +155,6 @@ class StudyReader(Generic[_T]):
         self._disputed: set[str] = set()  # parameters whose kind differs between trials, none of them ours
         self._read_for = -1  # the trial that the study was last read for, until it is sampled
         self._last_finished = -1  # the highest number of a finished trial
-
-    def is_of(self, study: Study) -> bool:
-        """Whether this reads the same study."""
-        store = Store(study)
-        return self.backend() is store.backend and self._study_id == store.study_id
 
     def read(self, study: Study, number: int) -> None:
         """Read the trials that are new or had not finished, to sample or judge the trial with this number."""
@@ -239,10 +232,8 @@ class StudyReaders(Generic[_T]):
     def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._readers: list[StudyReader[_T]] = []  # the last one used comes first
-
-    def __len__(self) -> int:
-        return len(self._readers)
+        # By storage, without Optuna's cache around it, and study; the last one used comes first.
+        self._readers: dict[tuple[ref[BaseStorage], int], StudyReader[_T]] = {}
 
     def of(self, study: Study) -> StudyReader[_T]:
         """The reader of a study, a new one if there is none."""
@@ -250,12 +241,12 @@ class StudyReaders(Generic[_T]):
             # This process was forked. Threads that hold the locks are not here, and the trials of the other process are
             # not our own.
             self._begin()
+        store = Store(study)
         with self._lock:
-            known = [reader for reader in self._readers if reader.is_of(study)]
-            found = known[0] if known else StudyReader(study, self._make_state)
-            # A storage that is gone does not come back, but a new one may get its address.
-            others = [reader for reader in self._readers if reader is not found and reader.backend() is not None]
-            self._readers = [found, *others[: MAX_READERS - 1]]
+            key = ref(store.backend), store.study_id
+            found = self._readers.pop(key, None) or StudyReader(self._make_state)
+            others = [each for each in self._readers.items() if each[0][0]() is not None]  # its storage is there
+            self._readers = dict([(key, found), *others[: MAX_READERS - 1]])
             return found
 
 
