@@ -177,8 +177,8 @@ def test_what_cannot_be_restored_is_named(caplog: pytest.LogCaptureFixture) -> N
         progress=False,
         sampler=LazySampler(kernel=kernel, acquisition=own_acquisition),
     )
-    assert "own_acquisition" in stored_options(study, study.trials).options["not kept"]["acquisition"]
-    assert "OwnKernel" in stored_options(study, study.trials).options["not kept"]["kernel"]
+    assert "own_acquisition" in stored_options(study, study.trials)[0]["not kept"]["acquisition"]
+    assert "OwnKernel" in stored_options(study, study.trials)[0]["not kept"]["kernel"]
     optuna.logging.enable_propagation()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with caplog.at_level(logging.WARNING):

@@ -58,16 +58,8 @@ class _Running:
     deadline: float = math.inf  # set when a worker starts it
 
 
-@dataclass(frozen=True)
-class Began:
-    """The event that a worker starts an evaluation."""
-
-    number: int
-    fold: int | None
-
-
-# A task that ended, one that a worker starts, or None: something else changed.
-Event: TypeAlias = Future[Outcome] | Began | None
+# A task that ended, the trial and fold that a worker starts, or None: something else changed.
+Event: TypeAlias = Future[Outcome] | tuple[int, int | None] | None
 # A trial whose evaluation ended, and how.
 Ended: TypeAlias = tuple[OpenTrial, Outcome]
 
@@ -178,7 +170,7 @@ class OpenTrials:
         trial = self.trials.get(number)
         if trial is not None and trial.records_begin:
             self._session.note_start(trial.entry, trial.deaths)
-        self._events.put(Began(number, fold))
+        self._events.put((number, fold))
 
     def wake(self) -> None:
         """Let `wait` return."""
@@ -194,10 +186,10 @@ class OpenTrials:
 
     def handle(self, event: Event) -> Iterator[Ended]:
         """The trials that end by this event, or because their time is over."""
-        if isinstance(event, Began):
+        if isinstance(event, tuple):
             # The timeout counts from here: engines may queue tasks, and workers take time to start.
             for running in self._running.values():
-                if (running.trial.entry.number, running.fold) == (event.number, event.fold):
+                if (running.trial.entry.number, running.fold) == event:
                     running.deadline = time.monotonic() + or_inf(self._limits.trial_timeout)
         elif event is not None:
             ended = self._settle(event)
