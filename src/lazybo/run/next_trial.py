@@ -445,7 +445,7 @@ class TrialSource:
         self._model.memory.forget_unsaved()
         started = self._start_queued(trial)
         if started is not None:
-            del self._shared.paused[trial.number]
+            self._shared.paused.pop(trial.number, None)
             self._session.unpause(trial)
         return started
 
