@@ -18,7 +18,6 @@ E(u - y)₊ - E(l - y)₊. Everything is computed in logarithms, so that it has 
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +28,6 @@ from lazybo.search.acquisition import Acquired, log_expected_improvement, log_su
 # A factor is at least this share of its first term: below it the difference of the two terms is a rounding error.
 LEAST_SHARE = 2.0**-52
 MOST_OBJECTIVES = 3
-
-
-class Boxes(NamedTuple):
-    """Boxes between ``lower`` and ``upper``, each (B, q)."""
-
-    lower: Array
-    upper: Array
 
 
 def non_dominated(values: Array) -> NDArray[np.bool_]:
@@ -51,18 +43,21 @@ def non_dominated(values: Array) -> NDArray[np.bool_]:
     return kept
 
 
-def boxes(front: Array, reference: Array) -> Boxes:
-    """Disjoint boxes that fill what is below the reference and dominated by no point: at most 2 K + 1 of them."""
+def boxes(front: Array, reference: Array) -> tuple[Array, Array]:
+    """The ends, (B, q) each, of disjoint boxes that fill what is below the reference and no point dominates.
+
+    There are at most 2 K + 1 of them.
+    """
     front = front[(front < reference).all(axis=1)]
     front = np.unique(front[non_dominated(front)], axis=0)
     if len(reference) == 2:
         ends = np.concatenate(([-np.inf], front[:, 0], reference[:1]))
         upper = np.column_stack((ends[1:], np.concatenate((reference[1:], front[:, 1]))))
-        return Boxes(np.column_stack((ends[:-1], np.full(len(front) + 1, -np.inf))), upper)
+        return np.column_stack((ends[:-1], np.full(len(front) + 1, -np.inf))), upper
     return _swept(front, reference)
 
 
-def _swept(front: Array, reference: Array) -> Boxes:
+def _swept(front: Array, reference: Array) -> tuple[Array, Array]:
     """The boxes of three objectives, by a sweep along the third one.
 
     At each height the non-dominated part is a row of strips along the first objective. A new point cuts the strips that
@@ -88,7 +83,7 @@ def _swept(front: Array, reference: Array) -> Boxes:
         strips = sorted(kept)
     found += [(first, -math.inf, since, last, height, end) for first, last, height, since in strips]
     array = np.array(found)
-    return Boxes(array[:, :3], array[:, 3:])
+    return array[:, :3], array[:, 3:]
 
 
 class HypervolumeImprovement:

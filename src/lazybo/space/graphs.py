@@ -93,30 +93,6 @@ class LabelledGraph:
     def __repr__(self) -> str:
         return f"<LabelledGraph {self}>"
 
-    def draw(self, ax: Any = None) -> Any:
-        """Draw the graph with matplotlib; returns the axes. Edges without an operation are left out."""
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(1.6 * self.kind.nodes, 2.8))[1] if ax is None else ax
-        on_edges = self.kind.labels == "edges"
-        for i, j in self.edges:
-            label = self.operation(i, j) if on_edges else ""
-            if on_edges and label == self.kind.none_name:
-                continue
-            bend = 0.0 if j == i + 1 else (-1) ** (i + j) * 0.25 * (j - i)
-            arrow = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}", "shrinkA": 14, "shrinkB": 14}
-            ax.annotate("", xy=(j, 0), xytext=(i, 0), arrowprops=arrow)
-            ax.text((i + j) / 2, -bend * (j - i) / 2, str(label), ha="center", va="bottom", fontsize=8)
-        for node in range(self.kind.nodes):
-            inner = not on_edges and 0 < node < self.kind.nodes - 1
-            ends = {0: "input", self.kind.nodes - 1: "output"}
-            shown = str(self.operation(node)) if inner else ends.get(node, str(node))
-            ax.text(node, 0, shown, ha="center", va="center", bbox={"boxstyle": "round", "fc": "white"})
-        height = 0.15 * self.kind.nodes**2
-        ax.set(xlim=(-0.5, self.kind.nodes - 0.5), ylim=(-height, height))
-        ax.axis("off")
-        return ax
-
 
 @checks.hinting_class({"ops": "use operations=", "edges": "use labels='edges' or labels='nodes', and at_most="})
 @dataclass(frozen=True)

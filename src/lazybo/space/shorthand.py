@@ -57,22 +57,17 @@ def as_distributions(space: Any) -> dict[str, BaseDistribution]:
 def warn_of_misreading(space: Mapping[str, Any]) -> None:
     """Warn of parameters that are probably meant in another way than `as_distributions` reads them."""
     for name, written in space.items():
-        reading = _misreading(written)
+        reading = ""
+        if is_range(written) and len(written) == 2:
+            reading = _as_integers(written, *map(_plain, written))
+        elif isinstance(written, list) and len(written) in (2, 3) and all(map(checks.is_number, written[:2])):
+            reading = _as_choices(written, *map(_plain, written))
         if reading:
             checks.warn(f"parameter {name!r}: {reading}")
 
 
-def _misreading(written: Any) -> str:
-    """How a parameter is read, and how to write what was probably meant; empty if it is clear."""
-    if is_range(written) and len(written) == 2:
-        return _as_integers(written, *map(_plain, written))
-    if isinstance(written, list) and len(written) in (2, 3) and all(map(checks.is_number, written[:2])):
-        return _as_choices(written, *map(_plain, written))
-    return ""
-
-
 def _as_integers(written: Any, low: Any, high: Any) -> str:
-    """For a range from 0 to 1, which may be meant for floats."""
+    """How a range from 0 to 1 is read, which may be meant for floats; empty for other ranges."""
     if not (isinstance(low, int) and isinstance(high, int) and -1 <= low < high <= 1):
         return ""
     numbers = [*range(low, high + 1)]
@@ -81,7 +76,7 @@ def _as_integers(written: Any, low: Any, high: Any) -> str:
 
 
 def _as_choices(written: Any, low: Any, high: Any, scale: Any = None) -> str:
-    """For a list that may be meant as a range."""
+    """How a list is read that may be meant as a range; empty for other lists."""
     shown, as_range = checks.shortened(written), checks.shortened(tuple(written))
     if isinstance(scale, str) and scale in SCALES:
         return f"{shown} is read as three choices; write {as_range} for a range"
