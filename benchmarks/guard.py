@@ -47,15 +47,15 @@ LEARNING = {"factorisations": Band(0.5, 8.0), "solves": Band(1000.0, 8000.0)}
 SELDOM = {"factorisations": Band(0.0, 1.0), "solves": Band(40.0, 700.0)}
 GROWING = {"factorisations": Band(0.0, 0.05), "solves": Band(6.0, 16.0)}
 WORK: dict[tuple[str, int], dict[str, Band]] = {
-    ("levy-5d", 30): {"calls": Band(1000, 6000), **LEARNING},
-    ("levy-5d", 100): {"calls": Band(600, 3000), **SELDOM},
-    ("levy-5d", 1000): {"calls": Band(400, 2100), **GROWING},
-    ("mixed", 30): {"calls": Band(1800, 9500), **LEARNING},
-    ("mixed", 100): {"calls": Band(1300, 6500), **SELDOM},
-    ("mixed", 1000): {"calls": Band(800, 4500), **GROWING},
-    ("many", 30): {"calls": Band(3000, 16500), **LEARNING},
-    ("many", 100): {"calls": Band(2300, 11500), **SELDOM},
-    ("many", 1000): {"calls": Band(1500, 7500), **GROWING},
+    ("levy-5d", 30): {"calls": Band(1000, 3000), **LEARNING},
+    ("levy-5d", 100): {"calls": Band(600, 2100), **SELDOM},
+    ("levy-5d", 1000): {"calls": Band(400, 1900), **GROWING},
+    ("mixed", 30): {"calls": Band(1800, 4200), **LEARNING},
+    ("mixed", 100): {"calls": Band(1300, 3700), **SELDOM},
+    ("mixed", 1000): {"calls": Band(800, 2900), **GROWING},
+    ("many", 30): {"calls": Band(3000, 6300), **LEARNING},
+    ("many", 100): {"calls": Band(2300, 5800), **SELDOM},
+    ("many", 1000): {"calls": Band(1500, 4400), **GROWING},
 }
 # By problem: evaluations, and the mean log10 regret after them. The bands are wider than the differences between four
 # sets of six seeds, since the rounding of another processor may change the course of a run.
