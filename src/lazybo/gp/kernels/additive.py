@@ -33,10 +33,11 @@ import numpy as np
 
 from lazybo.core import Array, checks
 from lazybo.gp.kernels.base import Column, Coordinates, Kernel, Parameter, Slope, upper
-from lazybo.gp.kernels.matern import MAX_DISTANCE
 
 # Entries of sⱼ, and of distances, to compute at a time, so that temporary arrays stay in the CPU cache.
 BLOCK_ENTRIES = 16_000
+# With shorter length scales, squares of sⱼ would overflow; exp(-sⱼ) is 0 long before.
+MAX_RATE = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +108,8 @@ class AdditiveMatern52(Kernel):
     def with_slope(self, c: Array, other: Array) -> tuple[Array, Slope]:
         """k between the rows of two sets of features, (m, n), and its derivatives."""
         first, shape = self.coordinates.first, (len(c), len(other))
-        pull = np.empty((1, self.dim, len(c) * len(other)))
         apart = self.coordinates.apart(c, other).reshape(self.dim, -1)
-        joint, h, single = _matern_sums(apart, self.length_scales[None], pull)
+        joint, h, single, pull = _block_sums(_rates(self.length_scales[None]) * apart)
         joint_share, single_share = _shares(self.values[None])
         joint *= joint_share
         h *= joint_share * (5.0 / 3.0)
@@ -131,44 +131,50 @@ def _shares(values: Array) -> tuple[Array, Array]:
     return output * (1.0 - share), output * share / (values.shape[1] - 2)
 
 
-def _matern_sums(apart: Array, scales: Array, slopes: Array | None = None) -> Array:
-    """M(r), (1 + √5 r) exp(-√5 r), and Σⱼ M(√d rⱼ), (3, s, N), for s kernels with these length scales, (s, d).
+def _matern_sums(apart: Array, scales: Array, slopes: Array | None = None) -> tuple[Array, ...]:
+    """M(r), (1 + √5 r) exp(-√5 r), and Σⱼ M(√d rⱼ), each (s, N), for s kernels with these length scales, (s, d).
 
     ``apart`` are distances along each column in units of the coordinates, (d, N). ``slopes`` becomes gⱼ, (s, d, N). An
     entry does not depend on the others.
     """
-    d, found = len(apart), np.empty((3, len(scales), apart.shape[1]))
+    (d, n), rates = apart.shape, _rates(scales)
     size = max(1, BLOCK_ENTRIES // (d * len(scales)))
-    per_unit = (math.sqrt(5.0 * d) / scales)[:, :, None]
-    for start in range(0, apart.shape[1], size):
+    if n <= size and slopes is None:
+        return _block_sums(rates * apart)[:3]
+    found = np.empty((3, len(scales), n))
+    for start in range(0, n, size):
         block = slice(start, start + size)
-        sums = _block_sums(per_unit * apart[:, block], None if slopes is None else slopes[:, :, block])
-        found[0, :, block], found[1, :, block], found[2, :, block] = sums
-    return found
+        found[0, :, block], found[1, :, block], found[2, :, block], g = _block_sums(rates * apart[:, block])
+        if slopes is not None:
+            slopes[:, :, block] = g
+    return tuple(found)
 
 
-def _block_sums(t: Array, slopes: Array | None) -> tuple[Array, Array, Array]:
-    """The same for some sⱼ, (s, d, N)."""
-    np.minimum(t, MAX_DISTANCE, out=t)
-    terms, decay = t * t, np.exp(-t)
-    s = _added(terms)
+def _rates(scales: Array) -> Array:
+    """sⱼ for distances of 1 along each column, (s, d, 1)."""
+    return np.minimum(math.sqrt(5.0 * scales.shape[1]) / scales, MAX_RATE)[:, :, None]
+
+
+def _block_sums(t: Array) -> tuple[Array, Array, Array, Array]:
+    """M(r), (1 + √5 r) exp(-√5 r), Σⱼ M(√d rⱼ), each (s, N), and gⱼ, (s, d, N), in place, of these sⱼ, (s, d, N)."""
+    squares, decay = t * t, np.negative(t)
+    np.exp(decay, out=decay)
+    s = _added(squares)
     s *= 1.0 / t.shape[1]
     np.sqrt(s, out=s)
     t += 1.0
     t *= decay  # gⱼ
-    if slopes is not None:
-        slopes[...] = t
-    terms *= decay
-    terms *= 1.0 / 3.0
-    terms += t
-    total = _added(terms)
+    squares *= decay
+    total = _added(squares)
+    total *= 1.0 / 3.0
+    total += _added(t)
     decay = np.exp(-s)
     g = (1.0 + s) * decay
     s *= s
     s *= decay
     s *= 1.0 / 3.0
     s += g
-    return s, g, total
+    return s, g, total, t
 
 
 def _added(terms: Array) -> Array:
