@@ -23,7 +23,7 @@ PACKAGE = ROOT / "src" / "lazybo"
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
     "modules": 147,
-    "lines": 36_873,
+    "lines": 36_600,
     "lines of a module": 520,
     "modules in an import chain": 18,
     "methods of a class": 25,

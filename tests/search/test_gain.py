@@ -8,7 +8,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from lazybo import Matern52, Optimizer
 from lazybo.gp import Posterior, Process, Warping
-from lazybo.search.acquisition import expected_improvement
+from lazybo.search.acquisition import log_expected_improvement
 from lazybo.search.gain import LEAST_SHARE, GainParts, earlier_gains, play, played_gains
 
 PLANE = {"x": FloatDistribution(-5.0, 5.0), "y": FloatDistribution(-5.0, 5.0)}
@@ -38,7 +38,7 @@ def test_the_gain_of_one_evaluation_without_noise_is_the_expected_improvement() 
     process, points = small_process(1e-9)
     best = play(Posterior([process]), points, 6, 1, np.random.default_rng(0), futures=20_000)
     mean, variance = process.posterior(points[6:])
-    expected = expected_improvement(mean, np.sqrt(variance), float(best[0, 0])).value.max()
+    expected = np.exp(log_expected_improvement(mean, np.sqrt(variance), float(best[0, 0])).value.max())
     assert float(np.mean(best[:, 0] - best[:, 1])) == pytest.approx(float(expected), rel=0.05)
 
 
@@ -57,7 +57,7 @@ def test_a_future_is_what_a_process_would_be_told(noise: float) -> None:
         left = list(range(6, 16))
         for step in range(10):
             mean, variance = told.posterior(points[left])
-            acquired = expected_improvement(mean, np.sqrt(variance), best[future, step]).value
+            acquired = log_expected_improvement(mean, np.sqrt(variance), best[future, step]).value
             i = int(np.argmax(acquired))
             value = mean[i] + np.sqrt(variance[i] + noise) * drawn[step, future]
             told.append(points[left[i]][None], [value])

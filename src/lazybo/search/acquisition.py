@@ -100,16 +100,8 @@ class Acquisition:
     in_doubt: "Acquisition | None" = None
 
 
-def expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
-    """EI = γ Φ(z) + σ φ(z) (paper, section 2.2.1); ∂EI/∂μ = -Φ(z), ∂EI/∂σ = φ(z)."""
-    std = np.maximum(std, MIN_STD)
-    z = ((best - xi) - mean) / std
-    density, distribution = _density(z), ndtr(z)
-    return Acquired(np.maximum(std * (z * distribution + density), 0.0), -distribution, density)
-
-
 def log_expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
-    """log EI = log σ + log(φ(z) + z Φ(z)), without underflow however far z is in the tail.
+    """log EI = log σ + log(φ(z) + z Φ(z)) (paper, section 2.2.1), without underflow however far z is in the tail.
 
     With r = Φ/φ the second term is log φ + log(1 + z r); its derivative by z is r / (1 + z r).
     """
