@@ -422,7 +422,7 @@ def test_programs_are_paused_and_resumed_by_hand() -> None:
         (["--steps", "0", "--", "train", "{x}"], "steps must be"),
         (["--grace", "-1", "--", "train", "{x}"], "grace must be"),
         (["--grace", "5", "math:sqrt"], "grace is for programs"),
-        (["--steps", "5", "math:sqrt"], "max_steps is for objectives that report"),
+        (["--steps", "5", "math:sqrt"], "steps is for objectives that report"),
         (["--checkpoints", "there", "--", "train", "{x}"], "add this placeholder"),
         (["--float", "checkpoint=0:1", "--", "train", "{x}", "{checkpoint}"], "rename it"),
     ],

@@ -151,7 +151,7 @@ FILES: dict[str, tuple[Content, str]] = {
     "dotted": ('parameters.x.y.z.type = "float"\n', "parameter 'x': "),
     "array of tables": ("[[parameters]]\nx = 1\n", "a.toml: parameters must be a table, not [{'x': 1}]"),
     "deep": (f"initial = {'[' * 5000}{']' * 5000}", "a.toml is not TOML: "),
-    "a list of directions": (f'directions = {{a = ["maximize"]}}\n{SPACE}', "the direction of a must be one of"),
+    "a list of directions": (f'directions = {{a = ["maximize"]}}\n{SPACE}', "the direction of 'a' must be one of"),
     "no directions": (f"directions = {{}}\n{SPACE}", "direction"),
     "too large": (
         lambda path: (path.touch(), os.truncate(path, 2**31)),
