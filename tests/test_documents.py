@@ -118,7 +118,9 @@ def test_the_reference_has_every_public_name() -> None:
 def test_the_reference_has_every_attribute() -> None:
     page = (ROOT / "docs" / "formats.md").read_text()
     source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    attributes = (ROOT / "src" / "lazybo" / "study" / "attributes.py").read_text()
     keys = re.findall(r'^\w+_KEY = "([\w:]+)"', source, re.M)
+    keys += re.findall(r'^    [A-Z_]+ = "([\w:]+)"', attributes, re.M)
     assert len(keys) > 30
     assert [key for key in keys if f"`{key}" not in page] == []
 

@@ -240,11 +240,7 @@ def _merged(trial: TrialView, measured: Measurement, goals: Goals) -> Measuremen
     known = {name: value for name, value in trial.frozen.user_attrs.items() if isinstance(value, int | float | str)}
     metrics, values, names = {**known, **measured.metrics}, measured.values, goals.names or ()
     if values is not None and len(values) == len(goals.directions):
-        # An experiment that failed may have the values of some objectives as metrics.
-        failed = [trial.frozen.user_attrs.get(name) for name in names] or [None] * len(values)
-        there: Sequence[float | None] = trial.values or failed
-        merged = tuple(old if new is None else new for old, new in zip(there, values, strict=True))
-        values = None if not trial.values and merged == tuple(there) else merged  # it failed, and nothing new is given
+        values = _merged_values(trial, values, names)
         now = dict(zip(names, values or (), strict=False))
         metrics |= {name: value for name, value in now.items() if name in metrics and value is not None}
     variance, stored = measured.variance, trial.handling.stored_variance
@@ -252,3 +248,16 @@ def _merged(trial: TrialView, measured: Measurement, goals: Goals) -> Measuremen
         variance = (stored,) if len(goals.directions) == 1 else tuple(stored)
     seconds = trial.handling.measured_seconds if measured.seconds is None else measured.seconds
     return Measurement(values, metrics, variance, seconds)
+
+
+def _merged_values(
+    trial: TrialView, given: Sequence[float | None], names: Sequence[str]
+) -> tuple[float | None, ...] | None:
+    """Values, completed with those of the trial; None if it failed and nothing new is given.
+
+    An experiment that failed may have the values of some objectives as metrics.
+    """
+    failed = [trial.frozen.user_attrs.get(name) for name in names] or [None] * len(given)
+    there: Sequence[float | None] = trial.values or failed
+    merged = tuple(old if new is None else new for old, new in zip(there, given, strict=True))
+    return None if not trial.values and merged == tuple(there) else merged

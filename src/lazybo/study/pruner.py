@@ -222,9 +222,13 @@ def is_behind(trials: Sequence[FrozenTrial], trial: FrozenTrial, direction: str)
     # It is asked at the first number of values from a rung on after which trainings are judged.
     if not any(next(filter(is_asked, count(rung))) == len(trial.intermediate_values) for rung in rungs(longest)):
         return False
-    step, sign = max(trial.intermediate_values), -1.0 if direction == "maximize" else 1.0
-    counted = {each.number for each in feasible_of(first)}
-    rivals = [each for each in first if each.state == "pruned" or each.number in counted]
+    return _is_beaten(trial, first, -1.0 if direction == "maximize" else 1.0)
+
+
+def _is_beaten(trial: FrozenTrial, others: Sequence[TrialView], sign: float) -> bool:
+    """Whether a training is not among the best third of those that got to its step; small is good with the sign."""
+    step, counted = max(trial.intermediate_values), {each.number for each in feasible_of(others)}
+    rivals = [each for each in others if each.state == "pruned" or each.number in counted]
     values = [sign * each.reported[step] for each in rivals if step in each.reported]
     better = sum(value < sign * trial.intermediate_values[step] for value in values)
     return better >= max((len(values) + 1) // FACTOR, 1)
