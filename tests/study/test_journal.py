@@ -12,8 +12,10 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.trial import TrialState
 
 from lazybo import optimize, repair_storage
 from lazybo.study.journal import Journal, gathered, open_journal
@@ -87,6 +89,20 @@ def test_a_line_that_another_process_cuts_short_during_a_run_is_removed(tmp_path
 
     optimize(objective, SPACE, n_trials=3, storage=plain(path), seed=0)
     assert len(values(path)) == 3
+
+
+def test_writes_that_come_too_late_are_refused_once_and_where_they_were_made(tmp_path: Path) -> None:
+    """A process that was suspended while another one finished its trial."""
+    first, second = (open_journal(str(tmp_path / "j")) for _ in range(2))
+    study = optuna.create_study(storage=first, study_name="s")
+    trial = study.ask()
+    assert second.set_trial_state_values(trial._trial_id, TrialState.COMPLETE, [1.0])
+    with first.exclusive():
+        with gathered(first):
+            first.set_trial_system_attr(trial._trial_id, "a", 1)
+        with pytest.raises(UpdateFinishedTrialError):
+            first.set_trial_system_attr(trial._trial_id, "b", 2)
+    assert [(each.state, each.system_attrs) for each in study.trials] == [(TrialState.COMPLETE, {})]
 
 
 def test_what_is_no_journal_is_not_mended(tmp_path: Path) -> None:

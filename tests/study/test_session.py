@@ -170,6 +170,23 @@ def test_a_waiting_trial_is_claimed_once_and_can_be_put_back(writer: Session, st
     assert not writer.claim(entry)
 
 
+def test_a_trial_that_another_process_ends_while_it_is_claimed_is_not_run(
+    study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was suspended while the model chose the missing parameters."""
+    writer = Session(study, Space(SPACE), "me", options=Options(seed=0))
+    study.enqueue_trial({"lr": 0.003})
+    complete_params = writer.model.complete
+
+    def suspended(*arguments: Any) -> dict[str, Any]:
+        Store(study).storage.set_trial_state_values(study.trials[0]._trial_id, TrialState.COMPLETE, [1.0])
+        return complete_params(*arguments)
+
+    monkeypatch.setattr(writer.model, "complete", suspended)
+    assert writer.claim(TrialView(study.trials[0])) is None
+    assert [trial.values for trial in study.trials] == [[1.0]]
+
+
 @pytest.mark.parametrize("storage", ["memory", "journal", "sqlite"], indirect=True)
 def test_no_number_is_taken_at_or_beyond_the_end(writer: Session, study: optuna.Study) -> None:
     assert writer.begin(0, PARAMS, lambda _: None, lambda: 0) is None

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
@@ -182,6 +183,19 @@ class Journal(JournalStorage):
         assert isinstance(self._backend, WholeLines)
         with self._thread_lock, self._backend.exclusive():
             yield
+
+    def _sync_with_backend(self) -> None:
+        """Read to the end: what came too late to change a trial is refused where it was written, not in a later read."""
+        refused: UpdateFinishedTrialError | None = None
+        while True:
+            try:
+                super()._sync_with_backend()
+            except UpdateFinishedTrialError as error:
+                refused = refused or error
+            else:
+                break
+        if refused is not None:
+            raise refused
 
     def set_intermediate_values(self, values: Mapping[int, Mapping[int, float]]) -> None:
         """Write intermediate values by step, by the id of their trial, at once. The trials must not have ended."""

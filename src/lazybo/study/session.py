@@ -261,8 +261,16 @@ class Session:
                 self._model.optimizer.planner.check_feasible(claimed.params)
         except ValueError as error:
             why = f"it was enqueued with {fixed}: {error}"
-        if fills and not why:
-            self._write(lambda storage: storage.set_params(trial.id, claimed.params, trial.params))
+
+        def fill(storage: Tables | StorageCalls) -> bool:
+            if not storage.unfinished([trial.id]):
+                return False
+            storage.set_params(trial.id, claimed.params, trial.params)
+            return True
+
+        # While this process was suspended, another one may have taken the trial over and ended it.
+        if fills and not why and not self._change(fill):
+            return None
         return TrialView(claimed), why
 
     # ------------------------------------------------------------ change a trial
