@@ -103,7 +103,8 @@ class Acquisition:
 def log_expected_improvement(mean: Array, std: Array, best: float, xi: float = 0.0) -> Acquired:
     """log EI = log σ + log(φ(z) + z Φ(z)) (paper, section 2.2.1), without underflow however far z is in the tail.
 
-    With r = Φ/φ the second term is log φ + log(1 + z r); its derivative by z is r / (1 + z r).
+    With r = Φ/φ the second term is log φ + log(1 + z r); its derivative by z is s = r / (1 + z r). As ∂z/∂μ = -1/σ and
+    ∂z/∂σ = -z/σ, the derivatives are -s/σ by μ and (1 - z s)/σ by σ.
     """
     std = np.maximum(std, MIN_STD)
     z = ((best - xi) - mean) / std
