@@ -23,14 +23,14 @@ PACKAGE = ROOT / "src" / "lazybo"
 # These numbers may go down. To raise one, explain why in docs/architecture.md, in the same commit.
 LIMITS = {
     "modules": 147,
-    "lines": 36_600,
-    "lines of a module": 520,
-    "modules in an import chain": 18,
+    "lines": 36_000,
+    "lines of a module": 500,
+    "modules in an import chain": 12,
     "methods of a class": 25,
-    "parameters of a function": 22,
-    "modules visited by ask": 27,
-    "modules visited by a sampler's trial": 39,
-    "modules visited by optimize": 69,
+    "parameters of a function": 21,
+    "modules visited by ask": 26,
+    "modules visited by a sampler's trial": 38,
+    "modules visited by optimize": 67,
 }
 # Names at a door, and at all doors together.
 MOST_NAMES, ALL_NAMES = 12, 80

@@ -82,6 +82,16 @@ class Column:
         return self.unit > 0 and self.size > 1 and not self.conditional
 
     @property
+    def is_apart(self) -> bool:
+        """Whether its distances are not those of one coordinate: several numbers, or a choice that may be inactive."""
+        return self.width > 1 or (self.categories > 0 and self.conditional)
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is a number that may be inactive."""
+        return self.conditional and not self.is_fixed
+
+    @property
     def is_fixed(self) -> bool:
         """Whether there are no derivatives by its numbers: it is a choice or a block."""
         return self.categories > 0 or self.size > 1
@@ -131,9 +141,9 @@ class Coordinates:
         self._column = np.repeat(np.arange(len(columns)), widths)
         # Columns of choices; those whose distances are not differences of one coordinate; those without derivatives.
         self._choices = [j for j, each in enumerate(columns) if each.categories and not each.conditional]
-        self._alone = [j for j, each in enumerate(columns) if each.width > 1 or (each.categories and each.conditional)]
+        self._alone = [j for j, each in enumerate(columns) if each.is_apart]
         self._fixed = [j for j, each in enumerate(columns) if each.is_fixed]
-        self._maybe = [j for j, each in enumerate(columns) if each.conditional and not each.is_fixed]
+        self._maybe = [j for j, each in enumerate(columns) if each.is_optional]
         self._compared = any(each.categories or each.is_counted for each in columns)
         # Whether coordinates are the numbers of points.
         self._plain = not any(each.conditional or each.before for each in columns)
