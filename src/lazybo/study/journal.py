@@ -185,7 +185,7 @@ class Journal(JournalStorage):
             yield
 
     def _sync_with_backend(self) -> None:
-        """Read to the end: what came too late to change a trial is refused where it was written, not in a later read."""
+        """Read to the end: what came too late to change a trial is refused where it was written, not when reading."""
         refused: UpdateFinishedTrialError | None = None
         while True:
             try:
