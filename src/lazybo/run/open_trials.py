@@ -58,6 +58,8 @@ class _Running:
     deadline: float = math.inf  # set when a worker starts it
 
 
+# A signal that the system gives to another thread is handled when this one runs again, after so many seconds at most.
+LONGEST_WAIT = 1.0
 # A task that ended, the trial and fold that a worker starts, or None: something else changed.
 Event: TypeAlias = Future[Outcome] | tuple[int, int | None] | None
 # A trial whose evaluation ended, and how.
@@ -178,11 +180,14 @@ class OpenTrials:
 
     def wait(self, until: float) -> Event:
         """The next event; None at the next deadline, or at ``until`` on the monotonic clock."""
-        seconds = min([until, *(running.deadline for running in self._running.values())]) - time.monotonic()
-        try:
-            return self._events.get(timeout=None if seconds == math.inf else max(seconds, 0.0))
-        except queue.Empty:
-            return None
+        until = min([until, *(running.deadline for running in self._running.values())])
+        while True:
+            seconds = max(until - time.monotonic(), 0.0)
+            try:
+                return self._events.get(timeout=min(seconds, LONGEST_WAIT))
+            except queue.Empty:
+                if seconds <= LONGEST_WAIT:
+                    return None
 
     def handle(self, event: Event) -> Iterator[Ended]:
         """The trials that end by this event, or because their time is over."""
