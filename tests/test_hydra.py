@@ -129,11 +129,11 @@ def test_the_space_in_the_configuration_and_on_the_command_line(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("lr=0.1",), "has nothing to sweep"),
+        (("lr=0.1",), "there is nothing to sweep"),
         (("lr=interval(0.1, 1)", "hydra.sweeper.n_jobs=2"), "the basic launcher runs one job at a time"),
         (("lr=tag(log, interval(0, 1))",), "hydra/sweeper=lazybo"),
         (("model.layers=range(5, 1, -1)",), "a range must go upwards"),
-        (("model=glob(*)",), "takes interval, range and choice"),
+        (("model=glob(*)",), "only interval, range and choice can be swept"),
         (("lr=interval(0.1, 1)", "hydra.sweeper.direction=up"), "hydra/sweeper=lazybo: direction"),
         (("lr=interval(0.1, 1)", "hydra.sweeper.trials=5"), "Key 'trials' not in 'LazySweeperConf'"),
         (("lr=interval(0.1, 1)", "+hydra.sweeper.beliefs.rate={around: 1, within: 2}"), "a belief about 'rate'"),

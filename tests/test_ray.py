@@ -110,7 +110,7 @@ def check_paused(results: Any, scheduler: Any, epochs: dict[str, list[tuple[int,
         assert [epoch for epoch, _ in each] == list(range(1, len(each) + 1))  # nothing twice, nothing left out
     assert any(sum(begins for _, begins in each) > 1 for each in epochs.values())
     assert sum(map(len, epochs.values())) < trained
-    assert re.fullmatch(r"Using LazyScheduler: \d+ complete, \d+ stopped", scheduler.debug_string())
+    assert re.fullmatch(r"Using LazyScheduler: \d+ complete, \d+ pruned", scheduler.debug_string())
     best = results.get_best_result("loss", "min")
     assert best.metrics["training_iteration"] == MAX_T
     assert best.metrics["loss"] == scheduler.study.best_value
