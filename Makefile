@@ -33,7 +33,7 @@ test-extra: $(VENV)-extra/.installed
 test-lowest: $(VENV)-lowest/.installed
 	$(VENV)-lowest/bin/python -m pytest --numprocesses=auto --dist=loadgroup $(LOWEST_TESTS)
 LOWEST_TESTS ?= tests/core/test_blas.py tests/gp/test_cholesky.py tests/search/test_saved.py tests/study/test_sampler.py \
-	tests/study/test_store.py tests/study/test_ledger.py tests/run/test_optimize.py tests/cli/test_objectives.py \
+	tests/study/test_store.py tests/study/test_session.py tests/run/test_optimize.py tests/cli/test_objectives.py \
 	tests/report/test_records.py tests/sklearn/test_kernels.py tests/sklearn/test_spaces.py
 
 # The tests that compute most, as on another processor: Prescott, Nehalem, Haswell or Zen, by default one that is not this

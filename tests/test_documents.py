@@ -60,6 +60,13 @@ def test_lines_wrap(path: Path) -> None:
     assert [line for line in lines if len(line) > 120] == []
 
 
+def test_the_tests_that_the_makefile_names_exist() -> None:
+    """pytest runs none of them if one is missing."""
+    named = re.findall(r"tests/[\w/]+(?:\.py)?", (ROOT / "Makefile").read_text())
+    assert len(named) > 20
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
 # Bars by tqdm and files with such a name have their own style.
 UNSPACED = re.compile(r'(?<!["\d])\d+%(?![|\w.;])|:[\d.]*%\}')
 
