@@ -133,6 +133,36 @@ def test_ctrl_c_twice_stops_now_and_the_trials_wait_for_the_next_run(executor: s
     assert faults.left_over([process.pid]) == []
 
 
+ANOTHER_THREAD = """
+import signal, sys, threading, time
+from pathlib import Path
+import lazybo
+
+def objective(params):
+    time.sleep(0.5)  # the main thread waits by now
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.02)
+    return params["x"]
+
+lazybo.optimize(objective, {"x": (0.0, 1.0)}, n_trials=9, executor="threads", n_parallel=1, progress=False)
+"""
+
+
+def test_ctrl_c_is_noticed_whichever_thread_gets_the_signal(tmp_path: Path) -> None:
+    """The system may give it to any thread, and the main one waits for the evaluation, which does not end by itself."""
+    go, said = tmp_path / "go", tmp_path / "said"
+    with (
+        said.open("wb") as output,
+        subprocess.Popen([sys.executable, "-c", ANOTHER_THREAD, str(go)], stderr=output) as process,
+    ):
+        try:
+            until(lambda: "Ctrl-C again" in said.read_text())
+        finally:
+            go.touch()
+        assert process.wait(timeout=DEADLINE) in INTERRUPTED
+
+
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 def test_an_interrupt_in_a_callback_ends_the_run_and_loses_nothing(executor: str, tmp_path: Path) -> None:
     def callback(_: optuna.Study, trial: FrozenTrial) -> None:
