@@ -160,7 +160,7 @@ def _lock(names: Iterable[str]) -> tuple[int, ...] | None:
     try:
         for name in names:
             _lock_file(folder / quote(name, safe=" "), files)
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):  # a cleaner may have removed the folder just now
         _close(files)
         return None
     except BaseException:
