@@ -469,10 +469,6 @@ class Stopping:
             signal.signal(signal.SIGINT, before)
 
 
-def _is_bug(outcome: "Outcome") -> bool:
-    return outcome.raised is not None and outcome.raised.bug
-
-
 def _cause(outcome: "Outcome") -> BaseException | None:
     """What an objective has raised; rebuilt if that was in another process."""
     raised = outcome.raised
