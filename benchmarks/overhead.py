@@ -29,6 +29,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from benchmarks.optimizers import OPTIMIZERS, Peer, lazybo
 from benchmarks.problems import Params, Problem, levy
 from benchmarks.runner import append, play
+from benchmarks.trainings import LCBENCH
 from lazybo import Space
 from lazybo.gp import Learner
 
@@ -39,15 +40,6 @@ SIZES = (
     (1000, 20),
     *((n, dim) for n in (3000, 10_000) for dim in (5, 7, 13)),
 )
-NETWORK: dict[str, BaseDistribution] = {
-    "batch_size": IntDistribution(16, 512, log=True),
-    "learning_rate": FloatDistribution(1e-4, 0.1, log=True),
-    "momentum": FloatDistribution(0.1, 0.99),
-    "weight_decay": FloatDistribution(1e-5, 0.1),
-    "num_layers": IntDistribution(1, 5),
-    "max_units": IntDistribution(64, 1024, log=True),
-    "max_dropout": FloatDistribution(0.0, 1.0),
-}
 BOOSTING: dict[str, BaseDistribution] = {
     "booster": CategoricalDistribution(["gbtree", "gblinear", "dart"]),
     "sample_type": CategoricalDistribution(["uniform", "weighted"]),
@@ -76,9 +68,9 @@ def steps_from(n: int) -> int:
 
 def problem_with(dim: int) -> Problem:
     """A problem with so many parameters."""
-    space = {len(each): each for each in (NETWORK, BOOSTING)}.get(dim)
-    if space is None:
+    if dim not in (len(LCBENCH), len(BOOSTING)):
         return levy(dim)
+    space: dict[str, BaseDistribution] = {**(BOOSTING if dim == len(BOOSTING) else LCBENCH)}
     points = Space(space).points
 
     def objective(params: Params) -> float:
